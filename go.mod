@@ -1,0 +1,3 @@
+module github.com/rvtsim/rvtsim
+
+go 1.26
