@@ -1,0 +1,98 @@
+package fabric
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// ErrClosed is what every method of a closed port returns that can return an error.
+var ErrClosed = errors.New("fabric: port is closed")
+
+// ErrNoWait is what a decorator's Wait returns when the port below is no [Waiter].
+var ErrNoWait = errors.New("fabric: port cannot wait")
+
+// Datagram is one RoCE v2 packet and the network headers around it.
+type Datagram struct {
+	// Path holds addresses, traffic class, hop limit, UDP source port, flow label
+	// and IPv4 identification. The ICRC covers several of them.
+	Path wire.Path
+	// Buf runs from the BTH to the ICRC, its last [wire.ICRCBytes] bytes. On write
+	// the port computes the ICRC into these bytes, so the writer leaves room for it
+	// and need not clear it. The caller owns Buf on write and gets it back when
+	// WriteBatch returns; the port owns it on read, until the next ReadBatch.
+	Buf []byte
+	// At is the arrival instant. Read only: a writer need not set it.
+	At vtime.Time
+	// BadICRC asks the port to write the complement of the correct ICRC, so that
+	// the receiver drops the packet. Only fault injection sets it. On read a port
+	// that verifies never delivers such a packet; one that does not leaves it unset.
+	BadICRC bool
+}
+
+// Port is a RoCE v2 network port. It moves batches and never blocks. A Port belongs
+// to one caller at a time, except for Close and [Waiter.Wake], which any goroutine
+// may call where the implementation says so.
+type Port interface {
+	// ReadBatch fills dst from the front with datagrams that have arrived and
+	// returns how many. It returns 0 and no error when there are none. Buffers in
+	// dst stay valid until the next ReadBatch. Packets that the port itself refuses
+	// (too short, wrong ICRC) are counted and skipped.
+	ReadBatch(dst []Datagram) (n int, err error)
+	// WriteBatch sends src in order and returns how many it took. n < len(src) with
+	// a nil error is back-pressure: the rest may be offered again. An error concerns
+	// src[n]; the datagrams before it were taken. For each datagram taken the port
+	// stores the ICRC into Buf and, over IPv4, the identification that it knows or
+	// expects the packet to carry into Path.IPID, so that a [Tap] above records
+	// exactly what went out.
+	WriteBatch(src []Datagram) (n int, err error)
+	// BatchSize is the number of datagrams per call that suits the port best.
+	BatchSize() int
+	// MTU is the largest IB MTU that the port's link can carry.
+	MTU() ib.MTU
+	// LocalGID is the address that the port is bound to.
+	LocalGID() ib.GID
+	// Counters returns the port's live counters. They belong to the port's caller
+	// like the port itself; copy them to keep them.
+	Counters() *PortCounters
+	// Close releases the port. Closing twice is no error.
+	Close() error
+}
+
+// Waiter is a Port whose host can sleep when it has nothing to do.
+type Waiter interface {
+	// Wait returns when ReadBatch may find something, when the port can take writes
+	// again after back-pressure, when Wake is called, or after d. It may return
+	// early for no reason. d <= 0 only looks; a negative d never means "for ever",
+	// a very large one does in effect.
+	Wait(d time.Duration) error
+	// Wake ends a Wait that is under way, or else the next one. Any goroutine may
+	// call it, also while another is inside Wait.
+	Wake()
+}
+
+// PortCounters counts since the port was opened.
+type PortCounters struct {
+	TxPackets, TxBytes uint64 // bytes of Datagram.Buf, ICRC included
+	RxPackets, RxBytes uint64 // delivered by ReadBatch
+	RxBadICRC          uint64 // refused: ICRC did not match
+	RxTooShort         uint64 // refused: shorter than BTH and ICRC, or cut off
+	RxOverflow         uint64 // lost by the socket, receive buffer full (SO_RXQ_OVFL)
+	TxBackpressure     uint64 // times that WriteBatch took less than it was offered
+	TxErrors           uint64 // datagrams the system refused to send
+	GSOFallbacks       uint64 // times that segmentation offload was given up
+	TxSyscalls         uint64
+	RxSyscalls         uint64
+}
+
+// DeadlineOf returns when p, or a port that it wraps, wants ReadBatch or WriteBatch
+// to be called even though no datagram arrived; [vtime.Never] for ordinary ports.
+func DeadlineOf(p Port) vtime.Time {
+	if d, ok := p.(interface{ Deadline() vtime.Time }); ok {
+		return d.Deadline()
+	}
+	return vtime.Never
+}
