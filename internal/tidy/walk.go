@@ -1,0 +1,75 @@
+package tidy
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// skipDirs hold what is not part of the repository, relative to its root.
+var skipDirs = []string{".git", "bin", "out"}
+
+// maxTextBytes bounds what is read as text; longer files are data.
+const maxTextBytes = 4 << 20
+
+// file is one file of the repository.
+type file struct {
+	path string // relative to the root, with slashes
+	src  []byte
+}
+
+// dir is the folder a file is in; "." for the root.
+func (f *file) dir() string { return path.Dir(f.path) }
+
+func (f *file) isGo() bool   { return strings.HasSuffix(f.path, ".go") }
+func (f *file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+
+// inTestdata reports whether the go command ignores the file.
+func (f *file) inTestdata() bool {
+	return strings.Contains("/"+f.path, "/testdata/")
+}
+
+// readAll returns the text files below root. A file that vanishes meanwhile is passed over.
+func readAll(root string) ([]file, error) {
+	var out []file
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return ignoreMissing(err)
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			for _, skip := range skipDirs {
+				if rel == skip {
+					return filepath.SkipDir
+				}
+			}
+			return nil
+		}
+		if info, err := d.Info(); err != nil || !info.Mode().IsRegular() || info.Size() > maxTextBytes {
+			return ignoreMissing(err)
+		}
+		src, err := os.ReadFile(name)
+		if err != nil {
+			return ignoreMissing(err)
+		}
+		if !bytes.Contains(src, []byte{0}) {
+			out = append(out, file{path: rel, src: src})
+		}
+		return nil
+	})
+	return out, err
+}
+
+func ignoreMissing(err error) error {
+	if os.IsNotExist(err) {
+		return nil
+	}
+	return err
+}
