@@ -62,7 +62,9 @@ type Port interface {
 	Close() error
 }
 
-// Waiter is a Port whose host can sleep when it has nothing to do.
+// Waiter is a Port whose host can sleep when it has nothing to do. A host that wraps
+// ports in decorators shortens its wait to [DeadlineOf] the outermost one: Wait itself
+// looks at no state that reading and writing change, so it may run beside them.
 type Waiter interface {
 	// Wait returns when ReadBatch may find something, when the port can take writes
 	// again after back-pressure, when Wake is called, or after d. It may return

@@ -1,0 +1,346 @@
+package fabric
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// MaxHeld bounds the datagrams that an [Impaired] port holds back. One more is lost
+// and counted as LossQueue, as in a router whose buffer is full.
+const MaxHeld = 1 << 14
+
+// ImpairedCounters counts what an [Impaired] port did. Datagrams are conserved:
+// Offered + Duplicated = Written + WriteErrors + sum of Lost + Held().
+type ImpairedCounters struct {
+	Offered     uint64 // accepted by WriteBatch
+	Duplicated  uint64 // extra copies made
+	Written     uint64 // taken by the port below
+	WriteErrors uint64 // refused by the port below with an error
+	Corrupted   uint64 // of the offered ones, marked BadICRC
+	Reordered   uint64
+	Delayed     uint64 // copies held back for whatever reason
+	Lost        [NumLossReasons]uint64
+}
+
+// Impaired is a Port that applies an [Impairment] to what is written to the port
+// below. Reading is untouched. Datagrams that must wait are copied and go out on a
+// later ReadBatch or WriteBatch, at the earliest when they are due; Deadline tells the
+// host when that is. It is as little safe for concurrent use as any Port.
+//
+// Put a Tap below to record what really went out, above to record what was meant to.
+type Impaired struct {
+	inner  Port
+	policy *Impairment
+	now    func() vtime.Time
+
+	// held is sorted by (due, seq) from index head on.
+	held     []heldDatagram
+	head     int
+	seq      uint64
+	counting int // entries of held whose left is not 0
+
+	out   []Datagram // one batch for the port below
+	about []outgoing // parallel to out
+	free  [][]byte   // buffers for copies
+	count ImpairedCounters
+}
+
+type heldDatagram struct {
+	due  vtime.Time
+	seq  uint64
+	left int      // released when so many later datagrams went out; 0: only when due
+	d    Datagram // Buf belongs to us
+}
+
+// outgoing says whose the datagram of the same index in Impaired.out is.
+type outgoing struct {
+	src   int  // index in the caller's batch, if not owned
+	owned bool // Buf is one of ours
+}
+
+var (
+	_ Port   = (*Impaired)(nil)
+	_ Waiter = (*Impaired)(nil)
+)
+
+// NewImpaired wraps p. policy may be nil and be set later. now gives the present
+// instant on the same clock that the host uses.
+func NewImpaired(p Port, policy *Impairment, now func() vtime.Time) *Impaired {
+	return &Impaired{inner: p, policy: policy, now: now}
+}
+
+// SetPolicy replaces the policy; nil heals the network. Held datagrams stay held.
+func (im *Impaired) SetPolicy(policy *Impairment) { im.policy = policy }
+
+// Policy returns the policy in force, to add rules or partitions; it may be nil.
+func (im *Impaired) Policy() *Impairment { return im.policy }
+
+// Stats returns a copy of the counters.
+func (im *Impaired) Stats() ImpairedCounters { return im.count }
+
+// Held returns how many datagrams wait.
+func (im *Impaired) Held() int { return len(im.held) - im.head }
+
+// Deadline is when the first held datagram is due, of this port or of one below.
+func (im *Impaired) Deadline() vtime.Time {
+	at := DeadlineOf(im.inner)
+	if im.Held() > 0 {
+		at = vtime.Min(at, im.held[im.head].due)
+	}
+	return at
+}
+
+// ReadBatch lets due datagrams out and reads from the port below.
+func (im *Impaired) ReadBatch(dst []Datagram) (int, error) {
+	if im.Held() > 0 {
+		if _, err := im.flush(im.now()); err != nil {
+			return 0, err
+		}
+	}
+	return im.inner.ReadBatch(dst)
+}
+
+// WriteBatch decides the fate of each datagram and writes those that go out now. It
+// takes all of src, or nothing while earlier datagrams that are due meet
+// back-pressure. If the port below refuses a datagram with an error, that one is
+// counted and dropped, the others are kept, and n is still len(src).
+func (im *Impaired) WriteBatch(src []Datagram) (int, error) {
+	if im.Held() == 0 && !im.policy.Active() {
+		n, err := im.inner.WriteBatch(src)
+		im.count.Offered += uint64(n)
+		im.count.Written += uint64(n)
+		return n, err
+	}
+	now := im.now()
+	if done, err := im.flush(now); !done || err != nil {
+		return 0, err
+	}
+	for i := range src {
+		im.route(now, src, i)
+	}
+	im.count.Offered += uint64(len(src))
+	err := im.send(now, src)
+	if err == nil {
+		_, err = im.flush(now) // duplicates and copies without delay
+	}
+	return len(src), err
+}
+
+// route puts src[i] and its copies where their verdict says: into the batch, among
+// the held, or nowhere.
+func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
+	d := &src[i]
+	info, _ := PeekInfo(d.Buf)
+	v := im.policy.Fate(now, &d.Path, info)
+	if v.Drop {
+		im.count.Lost[v.Reason]++
+		return
+	}
+	if v.Corrupt != CorruptNone {
+		im.count.Corrupted++
+	}
+	first := *d
+	first.BadICRC = d.BadICRC || v.Corrupt == CorruptICRC
+	if v.Delay[0] == 0 {
+		im.out = append(im.out, first)
+		im.about = append(im.about, outgoing{src: i})
+		im.overtake()
+	} else {
+		left := 0
+		if v.Reordered {
+			im.count.Reordered++
+			left = im.policy.cfg.ReorderPackets
+		}
+		im.count.Delayed++
+		im.hold(now.Add(v.Delay[0]), left, &first, nil)
+	}
+	// A second copy never shares the caller's buffer with the first: the ICRC of
+	// the two may differ.
+	for c := uint8(1); c < v.Copies; c++ {
+		im.count.Duplicated++
+		if v.Delay[c] > 0 {
+			im.count.Delayed++
+		}
+		im.hold(now.Add(v.Delay[c]), 0, d, nil)
+	}
+}
+
+// overtake tells held datagrams that count packets that one more went out, and puts
+// those that have waited for enough into the batch behind it.
+func (im *Impaired) overtake() {
+	if im.counting == 0 {
+		return
+	}
+	live := im.held[im.head:]
+	kept := live[:0]
+	for _, h := range live {
+		if h.left == 1 {
+			im.counting--
+			im.out = append(im.out, h.d)
+			im.about = append(im.about, outgoing{owned: true})
+			continue
+		}
+		if h.left > 1 {
+			h.left--
+		}
+		kept = append(kept, h)
+	}
+	clear(live[len(kept):])
+	im.held = im.held[:im.head+len(kept)]
+}
+
+// hold inserts a datagram in order of (due, seq). If owned is nil, Buf is copied.
+func (im *Impaired) hold(due vtime.Time, left int, d *Datagram, owned []byte) {
+	if im.Held() >= MaxHeld {
+		im.count.Lost[LossQueue]++
+		if owned != nil {
+			im.free = append(im.free, owned)
+		}
+		return
+	}
+	if owned == nil {
+		owned = append(im.buffer(), d.Buf...)
+	}
+	if left > 0 {
+		im.counting++
+	}
+	h := heldDatagram{due: due, seq: im.seq, left: left, d: *d}
+	h.d.Buf = owned
+	im.seq++
+	// Reuse the front once it is half of all, so that moving stays cheap on average.
+	if len(im.held) == cap(im.held) && im.head >= (len(im.held)+1)/2 {
+		n := copy(im.held, im.held[im.head:])
+		clear(im.held[n:])
+		im.held, im.head = im.held[:n], 0
+	}
+	// Delays are mostly equal, so the place is nearly always at the end.
+	i := len(im.held)
+	for i > im.head && im.held[i-1].due > due {
+		i--
+	}
+	im.held = slices.Insert(im.held, i, h)
+}
+
+// flush moves what is due to the port below, a batch at a time. done tells whether
+// nothing that is due is left.
+func (im *Impaired) flush(now vtime.Time) (done bool, err error) {
+	size := max(1, im.inner.BatchSize())
+	for im.Held() > 0 && im.held[im.head].due <= now {
+		for i := im.head; i < len(im.held) && len(im.out) < size && im.held[i].due <= now; i++ {
+			im.out = append(im.out, im.held[i].d)
+		}
+		offered := len(im.out)
+		n, err := im.inner.WriteBatch(im.out)
+		n = min(max(n, 0), offered)
+		clear(im.out)
+		im.out = im.out[:0]
+		im.count.Written += uint64(n)
+		im.release(n)
+		if err != nil {
+			if n < offered {
+				im.count.WriteErrors++
+				im.release(1)
+			}
+			return false, err
+		}
+		if n < offered {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// release forgets the first n held datagrams and keeps their buffers for reuse.
+func (im *Impaired) release(n int) {
+	for ; n > 0; n-- {
+		h := &im.held[im.head]
+		if h.left > 0 {
+			im.counting--
+		}
+		im.free = append(im.free, h.d.Buf)
+		*h = heldDatagram{}
+		im.head++
+	}
+	if im.Held() == 0 {
+		im.held, im.head = im.held[:0], 0
+	}
+}
+
+// send writes the batch in out and empties it. What the port below does not take is
+// held, due at once, in its order; what it refuses with an error is dropped.
+func (im *Impaired) send(now vtime.Time, src []Datagram) error {
+	if len(im.out) == 0 {
+		return nil
+	}
+	n, err := im.inner.WriteBatch(im.out)
+	n = min(max(n, 0), len(im.out))
+	im.count.Written += uint64(n)
+	for i := range im.out {
+		d, a := &im.out[i], im.about[i]
+		switch {
+		case i < n && !a.owned:
+			src[a.src].Path.IPID = d.Path.IPID
+		case i < n:
+			im.free = append(im.free, d.Buf)
+		case i == n && err != nil:
+			im.count.WriteErrors++
+			if a.owned {
+				im.free = append(im.free, d.Buf)
+			}
+		case a.owned:
+			im.hold(now, 0, d, d.Buf)
+		default:
+			im.hold(now, 0, d, nil)
+		}
+	}
+	clear(im.out)
+	im.out, im.about = im.out[:0], im.about[:0]
+	return err
+}
+
+// buffer returns an empty buffer of ours.
+func (im *Impaired) buffer() []byte {
+	if n := len(im.free); n > 0 {
+		b := im.free[n-1]
+		im.free = im.free[:n-1]
+		return b[:0]
+	}
+	return make([]byte, 0, ib.MTU4096.Bytes()+256)
+}
+
+// BatchSize is that of the port below.
+func (im *Impaired) BatchSize() int { return im.inner.BatchSize() }
+
+// MTU is that of the port below.
+func (im *Impaired) MTU() ib.MTU { return im.inner.MTU() }
+
+// LocalGID is that of the port below.
+func (im *Impaired) LocalGID() ib.GID { return im.inner.LocalGID() }
+
+// Counters are those of the port below.
+func (im *Impaired) Counters() *PortCounters { return im.inner.Counters() }
+
+// Close closes the port below. Held datagrams stay where they are and are never sent.
+func (im *Impaired) Close() error { return im.inner.Close() }
+
+// Wait waits at the port below, which knows nothing of held datagrams: see [Waiter].
+func (im *Impaired) Wait(d time.Duration) error { return waitOn(im.inner, d) }
+
+// Wake ends a Wait at the port below.
+func (im *Impaired) Wake() { wakeOn(im.inner) }
+
+func waitOn(p Port, d time.Duration) error {
+	if w, ok := p.(Waiter); ok {
+		return w.Wait(d)
+	}
+	return ErrNoWait
+}
+
+func wakeOn(p Port) {
+	if w, ok := p.(Waiter); ok {
+		w.Wake()
+	}
+}
