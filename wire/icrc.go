@@ -1,0 +1,130 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// The ICRC is the Ethernet CRC-32 over, in this order (IBTA annex A17; kernel:
+// rxe_icrc_hdr):
+//
+//   - eight bytes of ones, in place of an InfiniBand local route header;
+//   - the IP header, with the fields that routers change set to ones: IPv4 TOS, TTL
+//     and header checksum; IPv6 traffic class, flow label and hop limit;
+//   - the UDP header with its checksum set to ones;
+//   - the BTH with byte 4 (FECN, BECN and six reserved bits) set to ones;
+//   - all the rest up to the last pad byte, as sent.
+//
+// Note that the IPv4 identification and the DF flag are covered.
+
+// icrcSeed is the CRC register, before final inversion, after the eight bytes of
+// ones.
+const icrcSeed uint32 = 0xdebb20e3
+
+// UDP and IP protocol constants.
+const (
+	ipProtoUDP   = 17
+	ipv4DF       = 0x40 // high byte of flags and fragment offset
+	ipv4IDOffset = 4
+	maxL3Bytes   = 60 // IPv4 with options
+)
+
+// ICRC returns the invariant CRC of a packet that travels on path. b is the packet
+// from the first BTH byte to the last pad byte. Over IPv4 the header is taken to
+// have no options, DF set and the identification path.IPID.
+func ICRC(path *Path, b []byte) uint32 {
+	return icrcWithID(path, b, path.IPID)
+}
+
+func icrcWithID(path *Path, b []byte, id uint16) uint32 {
+	var h [ipv6Bytes + udpBytes + bthBytes]byte
+	n := 0
+	if path.IsIPv4() {
+		putIPv4(h[:], path, udpBytes+len(b)+ICRCBytes, id)
+		maskIPv4(h[:])
+		n = ipv4Bytes
+	} else {
+		putIPv6(h[:], path, udpBytes+len(b)+ICRCBytes)
+		maskIPv6(h[:])
+		n = ipv6Bytes
+	}
+	udp := h[n : n+udpBytes]
+	be.PutUint16(udp[0:], path.SPort)
+	be.PutUint16(udp[2:], UDPPort)
+	be.PutUint16(udp[4:], uint16(udpBytes+len(b)+ICRCBytes))
+	maskUDP(udp)
+	n += udpBytes
+	return icrcFinish(updateShort(icrcSeed, h[:n]), b)
+}
+
+// ICRCRaw returns the invariant CRC from captured bytes: l3 is the IP header with
+// its options, udp the UDP header, b the packet from the first BTH byte to the last
+// pad byte. The version nibble of l3 tells IPv4 from IPv6. Truncated headers give a
+// CRC of what is there.
+func ICRCRaw(l3, udp, b []byte) uint32 {
+	var h [maxL3Bytes + udpBytes]byte
+	n := copy(h[:maxL3Bytes], l3)
+	if n > 0 && h[0]>>4 == 4 {
+		maskIPv4(h[:])
+	} else {
+		maskIPv6(h[:])
+	}
+	var u [udpBytes]byte
+	m := copy(u[:], udp)
+	maskUDP(u[:])
+	n += copy(h[n:], u[:m])
+	return icrcFinish(updateShort(icrcSeed, h[:n]), b)
+}
+
+// icrcFinish runs the register reg over b and inverts it.
+func icrcFinish(reg uint32, b []byte) uint32 {
+	var bth [bthBytes]byte
+	n := copy(bth[:], b)
+	bth[4] = 0xff
+	reg = updateShort(reg, bth[:n])
+	if len(b) == n {
+		return ^reg
+	}
+	return crc32.Update(^reg, crc32.IEEETable, b[n:])
+}
+
+// PutICRC stores crc into dst[:4], least significant byte first.
+func PutICRC(dst []byte, crc uint32) { binary.LittleEndian.PutUint32(dst, crc) }
+
+func maskIPv4(h []byte) { h[1], h[8], h[10], h[11] = 0xff, 0xff, 0xff, 0xff }
+
+func maskIPv6(h []byte) {
+	h[0] |= 0x0f
+	h[1], h[2], h[3], h[7] = 0xff, 0xff, 0xff, 0xff
+}
+
+func maskUDP(h []byte) { h[6], h[7] = 0xff, 0xff }
+
+// slicing are the tables of the slicing-by-8 method: slicing[k][v] is the register
+// after byte v and k zero bytes.
+var slicing = func() (t [8][256]uint32) {
+	t[0] = *crc32.IEEETable
+	for k := 1; k < 8; k++ {
+		for v := range t[k] {
+			r := t[k-1][v]
+			t[k][v] = r>>8 ^ t[0][byte(r)]
+		}
+	}
+	return t
+}()
+
+// updateShort runs the uninverted register reg over b. It exists beside
+// crc32.Update because that one is called through a variable, which would move the
+// header copies on our stack to the heap.
+func updateShort(reg uint32, b []byte) uint32 {
+	for len(b) >= 8 {
+		reg ^= binary.LittleEndian.Uint32(b)
+		reg = slicing[0][b[7]] ^ slicing[1][b[6]] ^ slicing[2][b[5]] ^ slicing[3][b[4]] ^
+			slicing[4][reg>>24] ^ slicing[5][byte(reg>>16)] ^ slicing[6][byte(reg>>8)] ^ slicing[7][byte(reg)]
+		b = b[8:]
+	}
+	for _, v := range b {
+		reg = reg>>8 ^ slicing[0][byte(reg)^v]
+	}
+	return reg
+}
