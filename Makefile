@@ -1,0 +1,98 @@
+# Building needs Go only. "make" alone lists the targets.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PHASE   := tools/phase.sh
+GOTEST  := go run ./tools/gotest
+TIMEOUT := 5m
+
+# What may be set on the command line.
+FUZZTIME ?= 5
+FUZZ     ?= .
+BENCH    ?= .
+COUNT    ?= 1
+CAMPAIGN ?= 60
+# A new seed with each commit, the same one for everybody who has that commit.
+SEED     ?= $(shell git rev-parse --short=16 HEAD 2>/dev/null || echo 1)
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+		|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## compile bin/rvtsim
+	@mkdir -p bin
+	go build -o bin/rvtsim ./cmd/rvtsim
+
+.PHONY: demo
+demo: build ## run two nodes in virtual time
+	bin/rvtsim run examples/two-nodes.yaml
+
+# The order is that of cost: what fails in a second comes first.
+.PHONY: test
+test: deps fmt tidy vet lint cross test-race test-plain fuzz ## everything a change must pass, under 15 minutes on 2 cores
+	@printf '\nmake test: passed. Lines that start with SKIP above say what did not run.\n'
+
+.PHONY: deps
+deps: ## install what the tests use, as root on Debian; else say what will be skipped
+	@$(PHASE) "programs" tools/deps.sh
+
+.PHONY: fmt
+fmt: ## gofmt would change nothing
+	@$(PHASE) "gofmt" bash -c 'bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }'
+
+.PHONY: tidy
+tidy: ## go mod tidy would change nothing
+	@$(PHASE) "go mod tidy" go mod tidy -diff
+
+.PHONY: vet
+vet: ## go vet, with and without assertions
+	@$(PHASE) "go vet" bash -c 'go vet ./... && go vet -tags invariants ./...'
+
+.PHONY: lint
+lint: ## staticcheck, at the version that go.mod pins
+	@$(PHASE) "staticcheck" go tool staticcheck ./...
+
+.PHONY: cross
+cross: ## compile for a system that is not Linux
+	@$(PHASE) "build for darwin" env GOOS=darwin go build ./...
+
+.PHONY: test-race
+test-race: ## tests under the race detector, with assertions, in random order
+	@if tools/deps.sh have cc; then \
+		$(PHASE) "tests, race detector" env RVTSIM_EXPECT_BUILD=race $(GOTEST) -race -tags invariants -shuffle=on -timeout $(TIMEOUT) ./...; \
+	else \
+		$(PHASE) "tests, assertions only (SKIP race detector: no C compiler)" $(GOTEST) -tags invariants -shuffle=on -timeout $(TIMEOUT) ./...; \
+	fi
+
+.PHONY: test-plain
+test-plain: ## tests as the program is shipped; counts allocations
+	@$(PHASE) "tests, plain build" env RVTSIM_EXPECT_BUILD=plain $(GOTEST) -timeout $(TIMEOUT) ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME seconds (FUZZ=pattern chooses some)
+	@$(PHASE) "fuzz" tools/fuzz.sh $(FUZZTIME) '$(FUZZ)'
+
+.PHONY: campaign
+campaign: ## random worlds for CAMPAIGN seconds, from SEED
+	@$(PHASE) "campaign, seed $(SEED)" env RVTSIM_SEED=$(SEED) RVTSIM_CAMPAIGN_SECONDS=$(CAMPAIGN) \
+		go test -tags invariants -count=1 -timeout 0 -v ./tests/campaign/...
+
+.PHONY: bench
+bench: ## benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)
+	@mkdir -p out
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee out/bench.txt
+
+.PHONY: cover
+cover: ## coverage by all tests together, into out/cover.html
+	@mkdir -p out
+	go test -tags invariants -coverpkg=./... -coverprofile=out/cover.out ./...
+	go tool cover -html=out/cover.out -o out/cover.html
+	@go tool cover -func=out/cover.out | tail -n 1
+
+.PHONY: clean
+clean: ## remove what the targets above made
+	rm -rf bin out

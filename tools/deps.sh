@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Provide the programs that tests use beyond Go. As root on a system with apt-get they
+# are installed; otherwise this says what will be skipped without them. With CI=true in
+# the environment a program that stays missing is an error.
+# usage: deps.sh             provide everything
+#        deps.sh have NAME   exit 0 if NAME is usable, without installing anything
+set -euo pipefail
+
+# name | Debian packages | what is skipped without it
+table='
+cc     | gcc libc6-dev | the race detector, so tests run without it
+tshark | tshark        | decoding of our captures by a second implementation
+'
+
+have() {
+	case $1 in
+	# A compiler without the C library's headers cannot link the race detector.
+	cc) echo 'int main(void) { return 0; }' | "$(go env CC)" -x c -include stdlib.h - -o /dev/null 2>/dev/null ;;
+	*) command -v "$1" >/dev/null 2>&1 ;;
+	esac
+}
+
+if [ "${1:-}" = have ]; then
+	have "$2"
+	exit
+fi
+
+trim() { sed 's/^ *//; s/ *$//' <<<"$1"; }
+
+missing() { # prints the rows of the table whose program is missing
+	while IFS= read -r row; do
+		[ -z "$row" ] || have "$(trim "${row%%|*}")" || echo "$row"
+	done <<<"$table"
+}
+
+wanted=$(missing)
+if [ -n "$wanted" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+	packages=$(cut -d'|' -f2 <<<"$wanted" | xargs)
+	echo "installing: $packages"
+	export DEBIAN_FRONTEND=noninteractive
+	log=$(mktemp)
+	# shellcheck disable=SC2086 # a list of packages
+	if ! { apt-get -o Acquire::Retries=3 update &&
+		apt-get -o Acquire::Retries=3 install -y --no-install-recommends $packages; } </dev/null >"$log" 2>&1; then
+		echo "apt-get failed; its last lines:"
+		tail -n 15 "$log"
+	fi
+	rm -f "$log"
+	wanted=$(missing)
+fi
+
+if [ -z "$wanted" ]; then
+	echo "every program that the tests use is here"
+	exit 0
+fi
+while IFS='|' read -r name packages purpose; do
+	echo "SKIP  without $(trim "$name"): $(trim "$purpose") (to have it: apt-get install $(trim "$packages"))"
+done <<<"$wanted"
+if [ "${CI:-}" = true ]; then
+	echo "CI=true: nothing may be skipped for lack of a program"
+	exit 1
+fi
