@@ -1,0 +1,105 @@
+package mem
+
+import (
+	"encoding/binary"
+
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// check says whether the packet p with that payload has an encoding that a receiver
+// would parse. It must agree with wire.Decode; the tests compare the two.
+func check(p *wire.Packet, payload []byte) wire.DropReason {
+	if p.TVer&0x0f != 0 {
+		return wire.DropBadTVer
+	}
+	info := wire.Info(p.Opcode)
+	if info == nil {
+		return wire.DropUnknownOpcode
+	}
+	n := len(payload)
+	switch {
+	case p.Pad&3 != wire.PadFor(n),
+		info.Mask&wire.Payload == 0 && n != 0,
+		info.Mask&wire.AtomicWrite != 0 && n != 8:
+		return wire.DropBadLength
+	}
+	return wire.DropNone
+}
+
+// encodedBytes is the length of the encoding, BTH to ICRC.
+func encodedBytes(p *wire.Packet, payload []byte) int {
+	return p.HeaderBytes() + len(payload) + int(p.Pad&3) + wire.ICRCBytes
+}
+
+// canonical copies p as encoding and decoding would: without headers that the opcode
+// does not have, and with fields cut to the bits they have on the wire.
+func canonical(dst, p *wire.Packet) {
+	*dst = wire.Packet{
+		Opcode: p.Opcode, SE: p.SE, M: p.M, Pad: p.Pad & 3, PKey: p.PKey,
+		FECN: p.FECN, BECN: p.BECN, DestQP: p.DestQP & ib.QPNMask,
+		AckReq: p.AckReq, PSN: p.PSN & ib.PSNMask,
+	}
+	m := wire.Info(p.Opcode).Mask
+	if m&wire.HasRETH != 0 {
+		dst.RETH = p.RETH
+	}
+	if m&wire.HasAETH != 0 {
+		dst.AETH = wire.AETH{Syndrome: p.AETH.Syndrome, MSN: p.AETH.MSN & ib.PSNMask}
+	}
+	if m&(wire.HasDETH|wire.HasFETH|wire.HasAtomicETH|wire.HasAtomicAck|wire.HasImm|wire.HasIETH) == 0 {
+		return
+	}
+	if m&wire.HasDETH != 0 {
+		dst.DETH = wire.DETH{QKey: p.DETH.QKey, SrcQP: p.DETH.SrcQP & ib.QPNMask}
+	}
+	if m&wire.HasFETH != 0 {
+		dst.FETH = wire.FETH{SEL: p.FETH.SEL & 3, PLT: p.FETH.PLT & 0x0f}
+	}
+	if m&wire.HasAtomicETH != 0 {
+		dst.AtomicETH = p.AtomicETH
+	}
+	if m&wire.HasAtomicAck != 0 {
+		dst.AtomicAck = p.AtomicAck
+	}
+	if m&wire.HasImm != 0 {
+		dst.Imm = p.Imm
+	}
+	if m&wire.HasIETH != 0 {
+		dst.InvRKey = p.InvRKey
+	}
+}
+
+// appendEncoded appends the whole packet, ICRC included, to dst.
+func appendEncoded(dst []byte, path *wire.Path, p *wire.Packet, payload []byte, badICRC bool) []byte {
+	q := *p
+	q.Payload = payload
+	start := len(dst)
+	dst = wire.AppendPacket(dst, &q)
+	crc := wire.ICRC(path, dst[start:])
+	if badICRC {
+		crc = ^crc
+	}
+	dst = append(dst, 0, 0, 0, 0)
+	wire.PutICRC(dst[len(dst)-wire.ICRCBytes:], crc)
+	return dst
+}
+
+// load fills f with the packet directly.
+func (f *Frame) load(p *wire.Packet, payload []byte, corrupt bool) {
+	canonical(&f.Packet, p)
+	f.buf = append(f.buf[:0], payload...)
+	if len(payload) > 0 {
+		f.Packet.Payload = f.buf[:len(f.buf):len(f.buf)]
+	}
+	f.CorruptICRC = corrupt
+}
+
+// loadEncoded fills f by way of the encoding, and finds out about the ICRC as a
+// receiver would.
+func (f *Frame) loadEncoded(p *wire.Packet, payload []byte, corrupt bool) wire.DropReason {
+	f.buf = appendEncoded(f.buf[:0], &f.Path, p, payload, corrupt)
+	body := f.buf[:len(f.buf)-wire.ICRCBytes]
+	f.CorruptICRC = wire.ICRC(&f.Path, body) != binary.LittleEndian.Uint32(f.buf[len(body):])
+	return wire.Decode(body, &f.Packet)
+}
