@@ -35,6 +35,7 @@ const (
 	DropNotMember          // multicast group without a local member
 	DropPortDown           // port is not active
 	DropFaultInjected      // a test asked for the loss
+	DropResponderBusy      // RC: too many answers wait; the requester will ask again
 
 	// NumDropReasons is the size of a table indexed by DropReason.
 	NumDropReasons = iota
@@ -63,6 +64,7 @@ var dropNames = [NumDropReasons]string{
 	DropNotMember:          "not_member",
 	DropPortDown:           "port_down",
 	DropFaultInjected:      "fault_injected",
+	DropResponderBusy:      "responder_busy",
 }
 
 // String is the reason in snake case, fit for a metric label.

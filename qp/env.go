@@ -1,0 +1,230 @@
+package qp
+
+import (
+	"github.com/rvtsim/rvtsim/cq"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// Env is what the queue pairs of one device share. The device owns it.
+type Env struct {
+	Prof    *Profile
+	Keys    *mr.Table
+	Scatter *mr.Batch  // writes to memory that wait for the end of the burst
+	Faults  []mr.Fault // of writes that had to be done in the middle of a burst
+	Ctr     Counters
+
+	// GIDs is the port's GID table, MTU its active MTU, Limits what may be asked for.
+	GIDs   []ib.GID
+	MTU    ib.MTU
+	Limits Limits
+
+	events  []Event
+	dirty   []*cq.CQ // queues with staged completions
+	segs    []mr.Seg
+	scratch []byte // small values on their way to memory; see Flush
+}
+
+// scratchBytes is the size of a chunk of scratch space.
+const scratchBytes = 1024
+
+// scratch8 returns 8 bytes that stay untouched until the next Flush.
+func (e *Env) scratch8() []byte { return e.scratchBuf(8) }
+
+// scratchGRH returns room for a network header until the next Flush.
+func (e *Env) scratchGRH() []byte { return e.scratchBuf(ib.GRHBytes) }
+
+func (e *Env) scratchBuf(size int) []byte {
+	n := len(e.scratch)
+	if n+size > cap(e.scratch) {
+		e.scratch = make([]byte, 0, scratchBytes) // the full one lives on in the batch
+		n = 0
+	}
+	e.scratch = e.scratch[:n+size]
+	return e.scratch[n : n+size : n+size]
+}
+
+// Flush carries out the memory writes of the burst, in order. It returns the copies
+// that failed; the owner tells the QPs (see [QP.MemoryFault]).
+func (e *Env) Flush() []mr.Fault {
+	if e.Scatter.Len() == 0 {
+		return nil
+	}
+	f := e.Scatter.Write()
+	e.scratch = e.scratch[:0]
+	return f
+}
+
+// flushFor carries out pending writes before something reads memory. Faults are kept
+// for the owner's next Flush.
+func (e *Env) flushFor() {
+	if e.Scatter.Len() > 0 {
+		e.Faults = append(e.Faults, e.Scatter.Write()...)
+		e.scratch = e.scratch[:0]
+	}
+}
+
+// Limits are the device's capabilities (struct ibv_device_attr) that a QP checks.
+type Limits struct {
+	MaxQPWR       int // max_qp_wr
+	MaxSGE        int // max_sge
+	MaxInline     int // largest max_inline_data
+	MaxQPRdAtom   int // max_qp_rd_atom: as responder
+	MaxQPInitRdAt int // max_qp_init_rd_atom: as requester
+	MaxMsgBytes   uint64
+	// WindowPackets is the most PSNs a QP may have unacknowledged on the wire.
+	WindowPackets int
+}
+
+// Event is an asynchronous event (struct ibv_async_event), or, with Comp set, the
+// notification of an armed completion queue.
+type Event struct {
+	Type ib.EventType
+	Comp bool
+	QP   *QP
+	CQ   *cq.CQ
+	SRQ  *swqe.SRQ
+}
+
+// Raise queues an asynchronous event for the program.
+func (e *Env) Raise(ev Event) {
+	e.events = append(e.events, ev)
+	e.Ctr.AsyncEvents++
+}
+
+// PollEvents moves queued events to dst and returns their number.
+func (e *Env) PollEvents(dst []Event) int {
+	n := copy(dst, e.events)
+	rest := copy(e.events, e.events[n:])
+	clear(e.events[rest:])
+	e.events = e.events[:rest]
+	return n
+}
+
+// Forget removes queued events of an object that is being destroyed.
+func (e *Env) Forget(match func(*Event) bool) {
+	kept := e.events[:0]
+	for i := range e.events {
+		if !match(&e.events[i]) {
+			kept = append(kept, e.events[i])
+		}
+	}
+	clear(e.events[len(kept):])
+	e.events = kept
+}
+
+// HasEvents reports whether PollEvents would return any.
+func (e *Env) HasEvents() bool { return len(e.events) > 0 }
+
+// enter puts a completion into a queue (kernel: rvt_send_cq, rvt_recv_cq without the
+// QP's part).
+func (e *Env) enter(c *cq.CQ, wc *cq.WC, solicited bool) bool {
+	if !c.Enter(wc, solicited) {
+		e.Ctr.CQOverflow++
+		e.Raise(Event{Type: ib.EventCQErr, CQ: c})
+		return false
+	}
+	e.Ctr.Completions++
+	if c.MarkDirty() {
+		e.dirty = append(e.dirty, c)
+	}
+	return true
+}
+
+// Publish shows every staged completion to the programs.
+func (e *Env) Publish() {
+	for i, c := range e.dirty {
+		e.dirty[i] = nil
+		if c.Publish() {
+			e.events = append(e.events, Event{Comp: true, CQ: c})
+		}
+	}
+	e.dirty = e.dirty[:0]
+}
+
+// Staged reports whether Publish has something to do.
+func (e *Env) Staged() bool { return len(e.dirty) > 0 }
+
+// Counters count what a device did. Names follow the counters that rxe shows in
+// sysfs where it has them.
+type Counters struct {
+	SentPackets, SentBytes         uint64 // sent_pkts; payload bytes
+	RcvdPackets, RcvdBytes         uint64 // rcvd_pkts
+	DuplicateRequest               uint64 // duplicate_request
+	OutOfSeqRequest                uint64 // out_of_seq_request
+	RcvdRNRNAK                     uint64 // rcvd_rnr_err
+	SentRNRNAK                     uint64 // send_rnr_err
+	RcvdSeqNAK                     uint64 // rcvd_seq_err
+	SentNAK                        uint64 // NAKs sent, sequence errors included
+	AckDeferred                    uint64 // ack_deferred: ACKs merged into a later one
+	RetryTimeout                   uint64 // ACK timeouts
+	RetransPackets                 uint64 // packets sent again
+	RetryExceeded                  uint64 // retry_exceeded_err
+	RNRRetryExceeded               uint64 // retry_rnr_exceeded_err
+	LostResponse                   uint64 // READ or atomic responses found missing
+	SendErrors                     uint64 // send_err: local errors of send WQEs
+	Completions, CQOverflow        uint64
+	AsyncEvents                    uint64
+	SendsPosted, RecvsPosted       uint64
+	MessagesSent, MessagesReceived uint64
+	MemoryFaults                   uint64
+	Dropped                        [wire.NumDropReasons]uint64
+}
+
+// Drop counts a packet that is dropped and why.
+func (c *Counters) Drop(r wire.DropReason) { c.Dropped[r]++ }
+
+// TxPacket is a packet to send: its headers, and its payload as segments of
+// registered memory (or inline in Pkt.Payload when there are none).
+type TxPacket struct {
+	Path wire.Path
+	Pkt  wire.Packet
+	QPN  ib.QPN // the sender, for faults and traces
+	Len  int    // payload bytes
+	// SegOff and SegLen select the payload in Outbox.Segs.
+	SegOff, SegLen int
+}
+
+// Outbox collects packets to send. The caller owns and reuses it; Reset keeps the
+// capacity.
+type Outbox struct {
+	Packets []TxPacket
+	Segs    []mr.Seg
+}
+
+// Reset empties the outbox.
+func (o *Outbox) Reset() {
+	clear(o.Segs)
+	o.Packets, o.Segs = o.Packets[:0], o.Segs[:0]
+}
+
+// add appends a packet and returns it; all fields are zero.
+func (o *Outbox) add() *TxPacket {
+	if len(o.Packets) < cap(o.Packets) {
+		o.Packets = o.Packets[:len(o.Packets)+1]
+		p := &o.Packets[len(o.Packets)-1]
+		*p = TxPacket{}
+		return p
+	}
+	o.Packets = append(o.Packets, TxPacket{})
+	return &o.Packets[len(o.Packets)-1]
+}
+
+// undo takes back the packet that add returned last, and its segments.
+func (o *Outbox) undo(segs int) {
+	o.Packets = o.Packets[:len(o.Packets)-1]
+	o.Segs = o.Segs[:segs]
+}
+
+// Gather adds the copies that fetch packet i's payload into dst, which has room for
+// Len bytes, to b. An inline payload is copied at once. Tag is the sender's QPN.
+func (o *Outbox) Gather(b *mr.Batch, i int, dst []byte) {
+	p := &o.Packets[i]
+	if p.SegLen == 0 {
+		copy(dst, p.Pkt.Payload)
+		return
+	}
+	b.Spread(o.Segs[p.SegOff:p.SegOff+p.SegLen], dst[:p.Len], uint32(p.QPN))
+}

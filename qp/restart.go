@@ -1,0 +1,96 @@
+package qp
+
+import (
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// armRetry starts the retransmission timer if work is unacknowledged and it does not
+// run yet.
+func (q *QP) armRetry(now vtime.Time) {
+	if q.STimerAt == vtime.Never && q.SPSN.Sub(q.SLastPSN) > 1 {
+		q.restartTimer(now)
+	}
+}
+
+// restartTimer starts the retransmission timer anew, or stops it if nothing is
+// unacknowledged or an RNR wait replaces it.
+func (q *QP) restartTimer(now vtime.Time) {
+	q.STimerAt = vtime.Never
+	if q.SFlags&SWaitRNR != 0 || q.SSendingHPSN.Cmp(q.SLastPSN) <= 0 || q.SAcked == q.STail {
+		return
+	}
+	if d, ok := q.Env.Prof.ackTimeout(q.Attr.Timeout); ok {
+		q.STimerAt = now.Add(d)
+	}
+}
+
+// Expire runs the timers that are due. It is harmless when none is.
+func (q *QP) Expire(now vtime.Time) {
+	if q.SRNRTimerAt <= now {
+		q.SRNRTimerAt = vtime.Never
+		q.SFlags &^= SWaitRNR
+	}
+	if q.STimerAt <= now {
+		q.STimerAt = vtime.Never
+		if !q.can(ProcessSendOK) || q.SAcked == q.STail {
+			return
+		}
+		q.NTimeouts++
+		q.Env.Ctr.RetryTimeout++
+		q.restartRC(now, q.SLastPSN.Add(1), ib.CauseRetryTimeout)
+	}
+}
+
+// restartRC (kernel: hfi1_restart_rc) goes back to psn, which uses up one retry. With
+// none left the oldest WQE fails with RETRY_EXC_ERR. cause tells timeouts from losses
+// that the peer or a gap revealed.
+func (q *QP) restartRC(now vtime.Time, psn ib.PSN, cause ib.Cause) {
+	p := q.Env.Prof
+	forever := p.RetrySeven && q.Attr.RetryCnt == 7
+	if q.SRetry == 0 && !forever {
+		q.Env.Ctr.RetryExceeded++
+		q.failSend(ib.WCRetryExcErr, cause)
+		return
+	}
+	if !forever {
+		q.SRetry--
+	}
+	q.SFlags &^= SWaitAck
+	if cause == ib.CauseRetryTimeout && p.SendOneProbe {
+		q.SFlags |= SSendOne
+	}
+	q.resetPSN(psn)
+	q.restartTimer(now)
+}
+
+// resetPSN (kernel: reset_psn) makes psn the next PSN to send: SCur goes back to the
+// WQE that contains it, and the count of open READs and atomics is rebuilt from those
+// that stay issued.
+func (q *QP) resetPSN(psn ib.PSN) {
+	i, open := q.SAcked, 0
+	for i != q.STail {
+		w := q.ring.At(i)
+		if n := psn.Sub(w.PSN); n < int(w.Packets) {
+			if n > 0 && isRdAtomic(w) {
+				open++ // part of it is answered, so it is not issued anew
+			}
+			w.Retries++
+			break
+		}
+		if isRdAtomic(w) {
+			open++
+		}
+		i = q.ring.Next(i)
+	}
+	q.SCur = i
+	q.SNumRdAtomic = open
+	q.SPSN = psn
+	q.sNoAck = 0
+}
+
+func isRdAtomic(w *swqe.SWQE) bool {
+	op := w.Op()
+	return op != nil && op.Has(swqe.OpRdAtomic)
+}

@@ -1,0 +1,185 @@
+package qp
+
+import (
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// makeUCReq (kernel: hfi1_make_uc_req) builds the next packet. A WQE is complete when
+// its last packet has been handed to the wire: nothing comes back.
+func (q *QP) makeUCReq(o *Outbox) bool {
+	for q.can(ProcessSendOK) {
+		fresh := q.SCur == q.STail
+		if fresh && (!q.can(ProcessNextSendOK) || q.STail == q.SHead) {
+			return false
+		}
+		w := q.ring.At(q.SCur)
+		op := w.Op()
+		if q.SPSN == w.PSN && (!q.sendable(op) || q.localError(w, op) != ib.CauseNone) {
+			q.localOp(w, op)
+			continue
+		}
+		if fresh {
+			q.STail = q.ring.Next(q.STail)
+		}
+		if q.buildUC(o, w) {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *QP) buildUC(o *Outbox, w *swqe.SWQE) bool {
+	off := uint64(fromStart(w, q.SPSN)) * uint64(q.pmtu())
+	segs := len(o.Segs)
+	p := o.add()
+	n := min(uint64(q.pmtu()), uint64(w.Length)-off)
+	last := off+n == uint64(w.Length)
+	if !q.payload(o, p, w, off, n) {
+		o.undo(segs)
+		return false
+	}
+	q.dataHeaders(&p.Pkt, w, off == 0, last)
+	q.bth(p, q.SPSN)
+	w.Sent++
+	q.SPSN = q.SPSN.Add(1)
+	if last {
+		q.sentLast(w)
+	}
+	return true
+}
+
+// sentLast retires a WQE of an unreliable transport. The completion is shown only
+// after the payload has been fetched (see rvt.Device.Commit).
+func (q *QP) sentLast(w *swqe.SWQE) {
+	q.SLastPSN, q.SSendingHPSN = w.LPSN, w.LPSN
+	q.SendComplete(ib.WCSuccess, ib.CauseNone)
+	q.checkDrained()
+}
+
+// recvUC (kernel: hfi1_uc_rcv) takes a UC packet. A gap or a packet that does not fit
+// abandons the message in progress; its receive is kept for the next one.
+func (q *QP) recvUC(pkt *wire.Packet) wire.DropReason {
+	m := wire.Info(pkt.Opcode).Mask
+	q.commEst()
+	if pkt.PSN != q.RPSN {
+		q.RPSN = pkt.PSN
+		q.abandonUC()
+		if m&wire.Start == 0 {
+			q.RPSN = pkt.PSN.Add(1)
+			return wire.DropOutOfSequence
+		}
+	}
+	if q.checkOpSeq(pkt) != vOK {
+		q.abandonUC()
+		if m&wire.Start == 0 {
+			q.RPSN = pkt.PSN.Add(1)
+			return wire.DropBadMessage
+		}
+	}
+	v := q.execUC(pkt, m)
+	q.RPSN = pkt.PSN.Add(1)
+	switch v {
+	case vOK:
+		q.RState = pkt.Opcode
+		return wire.DropNone
+	case vBadRecv:
+		q.errorQP(q.Env.Prof.RecvBadLKey, ib.CauseRecvLKey, ib.CauseFlushAfter, true)
+		return wire.DropNone
+	case vTooLong:
+		if q.Env.Prof.UCErrorKillsQP {
+			q.errorQP(q.Env.Prof.RecvTooSmall, ib.CauseRecvTooSmall, ib.CauseFlushAfter, true)
+			return wire.DropRecvTooSmall
+		}
+		q.abandonUC()
+		return wire.DropRecvTooSmall
+	case vRNR:
+		q.abandonUC()
+		return wire.DropNoRecv
+	}
+	q.abandonUC()
+	return wire.DropBadMessage
+}
+
+// abandonUC gives up the message in progress. Its receive serves the next message.
+func (q *QP) abandonUC() {
+	if q.RFlags&RWRIDValid != 0 {
+		q.RFlags = q.RFlags&^RWRIDValid | RRewindSGE
+	}
+	q.RState = ib.OpSendLast
+	q.RRcvLen = 0
+}
+
+// execUC executes a packet that is in sequence.
+func (q *QP) execUC(pkt *wire.Packet, m wire.Mask) verdict {
+	if v := q.checkLength(pkt, m); v != vOK {
+		return v
+	}
+	if m&wire.Write != 0 {
+		return q.execUCWrite(pkt, m)
+	}
+	if m&wire.Send == 0 || m&wire.HasIETH != 0 {
+		return vUnknownOp
+	}
+	if m&wire.Start != 0 {
+		if v := q.takeRecv(false); v != vOK {
+			return v
+		}
+		q.RRcvLen = 0
+	}
+	n := uint64(len(pkt.Payload))
+	if q.RRcvLen+n > q.RLen {
+		return vTooLong
+	}
+	if q.scatter(q.recvPD(), q.rwqe.SGL, q.RRcvLen, pkt.Payload) != ib.CauseNone {
+		return vBadRecv
+	}
+	q.RRcvLen += n
+	q.Env.Ctr.RcvdBytes += n
+	if m&wire.End != 0 {
+		q.RMSN = q.RMSN.Add(1)
+		q.deliver(pkt, m, ib.WCRecv, uint32(q.RRcvLen))
+	}
+	return vOK
+}
+
+func (q *QP) execUCWrite(pkt *wire.Packet, m wire.Mask) verdict {
+	if q.Attr.AccessFlags&ib.AccessRemoteWrite == 0 {
+		return vAccess
+	}
+	if m&wire.Start != 0 {
+		q.reth, q.RRcvLen = pkt.RETH, 0
+		if r := q.reth; r.DMALen > 0 {
+			if _, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, r.RKey, r.VA, uint64(r.DMALen), ib.AccessRemoteWrite); c != ib.CauseNone {
+				return vRKey
+			}
+		}
+	}
+	n := uint64(len(pkt.Payload))
+	end := m&wire.End != 0
+	if q.RRcvLen+n > uint64(q.reth.DMALen) || end && q.RRcvLen+n != uint64(q.reth.DMALen) {
+		return vWriteLen
+	}
+	if end && m&wire.HasImm != 0 {
+		if v := q.takeRecv(true); v != vOK {
+			return v
+		}
+	}
+	if n > 0 {
+		seg, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, q.reth.RKey, q.reth.VA+q.RRcvLen, n, ib.AccessRemoteWrite)
+		if c != ib.CauseNone {
+			return vRKey
+		}
+		q.Env.Scatter.Add(seg, pkt.Payload, uint32(q.QPN))
+	}
+	q.RRcvLen += n
+	q.Env.Ctr.RcvdBytes += n
+	if end {
+		q.RMSN = q.RMSN.Add(1)
+		if m&wire.HasImm != 0 {
+			q.deliver(pkt, m, ib.WCRecvRDMAWithImm, uint32(q.RRcvLen))
+		}
+	}
+	return vOK
+}

@@ -1,0 +1,109 @@
+package rvt
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/qp"
+)
+
+// Config describes a device. DefaultConfig is complete but for the GIDs.
+type Config struct {
+	Name string // as in "rvt0"
+	// GUID is the node GUID (network byte order when printed).
+	GUID uint64
+	// GIDs is the port's GID table; index 0 is the node's own address.
+	GIDs []ib.GID
+	// MTU is the port's active MTU.
+	MTU     ib.MTU
+	Profile qp.Profile
+	Limits  Limits
+	// Seed varies what programs must not depend on: where keys and QPNs start.
+	Seed uint64
+	// FirstQPN and LastQPN bound the QPNs given out; 0 means 0x11 and 0xfffffe.
+	FirstQPN, LastQPN ib.QPN
+	// DistinctKeys makes rkeys differ from lkeys.
+	DistinctKeys bool
+}
+
+// Limits (struct ibv_device_attr) is what the device has of everything.
+type Limits struct {
+	MaxQP, MaxCQ, MaxMR, MaxPD, MaxSRQ, MaxAH int
+	MaxQPWR                                   int // max_qp_wr
+	MaxSGE                                    int // max_sge, both directions and SRQ
+	MaxCQE                                    int
+	MaxSRQWR                                  int
+	MaxInline                                 int
+	MaxQPRdAtom                               int // max_qp_rd_atom, as responder
+	MaxQPInitRdAtom                           int // max_qp_init_rd_atom, as requester
+	MaxMcastGroups, MaxMcastQPs               int
+	MaxMsgBytes                               uint64
+	// WindowPackets is the most PSNs a QP leaves unacknowledged on the wire. It bounds
+	// what a receiver's socket must hold.
+	WindowPackets int
+}
+
+// DefaultLimits suits tests and programs on one machine; rxe's are similar.
+func DefaultLimits() Limits {
+	return Limits{
+		MaxQP: 1 << 20, MaxCQ: 1 << 20, MaxMR: 1 << 16, MaxPD: 1 << 20, MaxSRQ: 1 << 20, MaxAH: 1 << 20,
+		MaxQPWR: 16384, MaxSGE: 32, MaxCQE: 1 << 22, MaxSRQWR: 1 << 20, MaxInline: 1024,
+		MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, MaxMcastGroups: 8192, MaxMcastQPs: 56,
+		MaxMsgBytes: ib.MaxMsgBytes, WindowPackets: 256,
+	}
+}
+
+// DefaultConfig returns a device of profile ibta at the given addresses.
+func DefaultConfig(name string, gids ...ib.GID) Config {
+	return Config{Name: name, GUID: 0x0200000000000001, GIDs: gids, MTU: ib.MTU4096, Profile: qp.ProfileIBTA, Limits: DefaultLimits()}
+}
+
+// Validate returns everything that is wrong with the configuration.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(s string) { errs = append(errs, errors.New("rvt: device "+strconv.Quote(c.Name)+": "+s)) }
+	if len(c.GIDs) == 0 {
+		bad("it has no GID")
+	}
+	if !c.MTU.Valid() {
+		bad("the MTU is not one of 256, 512, 1024, 2048, 4096")
+	}
+	if c.Profile.Name == "" {
+		bad("it has no profile")
+	}
+	l := &c.Limits
+	for _, v := range []struct {
+		name string
+		n    int
+	}{{"max_qp", l.MaxQP}, {"max_cq", l.MaxCQ}, {"max_mr", l.MaxMR}, {"max_pd", l.MaxPD}, {"max_qp_wr", l.MaxQPWR}, {"max_sge", l.MaxSGE}, {"max_cqe", l.MaxCQE}, {"window_packets", l.WindowPackets}} {
+		if v.n < 1 {
+			bad("limit " + v.name + " is less than 1")
+		}
+	}
+	if l.MaxMsgBytes > ib.MaxMsgBytes || l.MaxMsgBytes == 0 {
+		bad("limit max_msg_sz is not in 1..2^31")
+	}
+	if l.MaxQPRdAtom < 0 || l.MaxQPRdAtom > 255 || l.MaxQPInitRdAtom < 0 || l.MaxQPInitRdAtom > 255 {
+		bad("rd_atomic limits must fit 8 bits")
+	}
+	if l.WindowPackets >= 1<<22 {
+		bad("limit window_packets must be below 2^22, or PSNs could not be told apart")
+	}
+	first, last := c.qpnRange()
+	if first < 2 || last >= ib.QPNMulticast || first > last {
+		bad("the QPN range is empty or includes 0, 1 or 0xffffff")
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) qpnRange() (first, last ib.QPN) {
+	first, last = c.FirstQPN, c.LastQPN
+	if first == 0 {
+		first = 0x11
+	}
+	if last == 0 {
+		last = ib.QPNMulticast - 1
+	}
+	return first, last
+}

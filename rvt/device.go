@@ -1,0 +1,297 @@
+package rvt
+
+import (
+	"strconv"
+
+	"github.com/rvtsim/rvtsim/cq"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// VerbError is the error of a refused call.
+type VerbError = ib.VerbError
+
+// Event is an asynchronous event or a CQ notification.
+type Event = qp.Event
+
+// Outbox collects packets to send.
+type Outbox = qp.Outbox
+
+// Device (kernel: rvt_dev_info) is one adapter with one port.
+type Device struct {
+	cfg     Config
+	env     qp.Env
+	scatter mr.Batch
+
+	pds     map[mr.PD]*PD
+	nextPD  mr.PD
+	qps     map[ib.QPN]*qp.QP
+	nextQPN ib.QPN
+	handles uint32
+	cqs     int
+	srqs    int
+	mrs     []*MR // live regions, for the search when one is deregistered
+	mcast   map[ib.GID][]*qp.QP
+
+	// Run queue of QPs that may have something to send, first in, first out.
+	runHead, runTail *qp.QP
+	timers           timerHeap
+	portUp           bool
+}
+
+// PD (kernel: rvt_pd) is a protection domain. A QP, SRQ, region or window that belongs
+// to it keeps it in use.
+type PD struct {
+	ID    mr.PD
+	users int
+}
+
+func (p *PD) String() string { return "pd " + strconv.Itoa(int(p.ID)) }
+
+// MR is a registered memory region with the domain that holds it.
+type MR struct {
+	*mr.Region
+	pd    *PD
+	index int
+}
+
+// New creates a device with its port up.
+func New(cfg Config) (*Device, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	d := &Device{cfg: cfg, pds: map[mr.PD]*PD{}, qps: map[ib.QPN]*qp.QP{}, mcast: map[ib.GID][]*qp.QP{}, portUp: true}
+	keys := mr.NewTable(cfg.Limits.MaxMR, uint32(cfg.Seed))
+	keys.DistinctKeys = cfg.DistinctKeys
+	keys.InvalidateAny = cfg.Profile.InvalidateAny
+	l := cfg.Limits
+	d.env = qp.Env{
+		Prof: &d.cfg.Profile, Keys: keys, Scatter: &d.scatter, GIDs: append([]ib.GID(nil), cfg.GIDs...), MTU: cfg.MTU,
+		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
+	}
+	d.nextQPN, _ = d.cfg.qpnRange()
+	return d, nil
+}
+
+// Config returns the configuration of the device.
+func (d *Device) Config() *Config { return &d.cfg }
+
+// Counters returns the device's counters. They may be read by the owner at any time.
+func (d *Device) Counters() *qp.Counters { return &d.env.Ctr }
+
+// GIDs returns the port's GID table. Do not modify it.
+func (d *Device) GIDs() []ib.GID { return d.env.GIDs }
+
+// Keys returns the key table, for tests and replays.
+func (d *Device) Keys() *mr.Table { return d.env.Keys }
+
+// SetPort sets the port up or down. Down, every packet is dropped in both directions.
+func (d *Device) SetPort(up bool) {
+	if d.portUp == up {
+		return
+	}
+	d.portUp = up
+	ev := ib.EventPortErr
+	if up {
+		ev = ib.EventPortActive
+	}
+	d.env.Raise(Event{Type: ev})
+}
+
+// PortUp reports whether the port is active.
+func (d *Device) PortUp() bool { return d.portUp }
+
+// Receive takes a packet that arrived over path. The payload must stay untouched until
+// Commit. What is wrong with a packet is counted, never returned as an error; the drop
+// reason is for traces.
+func (d *Device) Receive(now vtime.Time, path *wire.Path, pkt *wire.Packet) wire.DropReason {
+	d.env.Ctr.RcvdPackets++
+	r := d.receive(now, path, pkt)
+	if r != wire.DropNone {
+		d.env.Ctr.Drop(r)
+	}
+	return r
+}
+
+func (d *Device) receive(now vtime.Time, path *wire.Path, pkt *wire.Packet) wire.DropReason {
+	switch {
+	case !d.portUp:
+		return wire.DropPortDown
+	case wire.Info(pkt.Opcode) == nil || pkt.Opcode == ib.OpcodeCNP:
+		return wire.DropUnknownOpcode
+	case pkt.DestQP == ib.QPNMulticast:
+		return d.receiveMulticast(now, path, pkt)
+	}
+	q := d.qps[pkt.DestQP]
+	if q == nil {
+		return wire.DropNoQP
+	}
+	r := q.Receive(now, path, pkt)
+	d.touch(q)
+	return r
+}
+
+// receiveMulticast gives every attached QP its own copy, with its own checks.
+func (d *Device) receiveMulticast(now vtime.Time, path *wire.Path, pkt *wire.Packet) wire.DropReason {
+	members := d.mcast[path.Dst]
+	if len(members) == 0 {
+		return wire.DropNotMember
+	}
+	for _, q := range members {
+		if r := q.Receive(now, path, pkt); r != wire.DropNone {
+			d.env.Ctr.Drop(r)
+		}
+		d.touch(q)
+	}
+	return wire.DropNone
+}
+
+// Drop counts a packet that the owner dropped before it came here: a bad ICRC, an
+// undecodable packet.
+func (d *Device) Drop(r wire.DropReason) { d.env.Ctr.Drop(r) }
+
+// Emit appends up to budget packets to out and reports whether more are waiting. QPs
+// take turns, a quantum of packets each, so that trains of one flow stay together.
+func (d *Device) Emit(now vtime.Time, out *Outbox, budget int) (more bool) {
+	d.flush(now)
+	start := len(out.Packets)
+	for budget > 0 && d.runHead != nil {
+		q := d.runHead
+		d.unlink()
+		quantum := min(emitQuantum, budget)
+		sent := 0
+		for sent < quantum && q.Emit(now, out) {
+			sent++
+		}
+		budget -= sent
+		d.retime(q)
+		if sent == quantum {
+			d.link(q)
+		}
+	}
+	if !d.portUp {
+		for range out.Packets[start:] {
+			d.env.Ctr.Drop(wire.DropPortDown)
+		}
+		out.Packets = out.Packets[:start]
+	}
+	return d.runHead != nil
+}
+
+// emitQuantum is how many packets a QP may send before it is another's turn: as many
+// as fit a segmentation offload train.
+const emitQuantum = 16
+
+// Commit carries out the memory writes of the burst and then shows the completions
+// that were staged. It must follow every burst of Receive and Expire, and every Emit
+// once the payload of its packets has been fetched.
+func (d *Device) Commit(now vtime.Time) {
+	d.flush(now)
+	d.env.Publish()
+}
+
+func (d *Device) flush(now vtime.Time) {
+	faults := d.env.Flush()
+	if len(faults) == 0 && len(d.env.Faults) == 0 {
+		return
+	}
+	for _, f := range append(d.env.Faults, faults...) {
+		d.fault(f.Tag)
+	}
+	d.env.Faults = d.env.Faults[:0]
+}
+
+// GatherFault tells the device that the payload of a packet of QP qpn could not be
+// fetched. The packet must not be sent.
+func (d *Device) GatherFault(qpn uint32) { d.fault(qpn) }
+
+func (d *Device) fault(qpn uint32) {
+	if q := d.qps[ib.QPN(qpn)]; q != nil {
+		q.MemoryFault()
+		d.touch(q)
+	}
+}
+
+// PollEvents moves events to dst and returns their number.
+func (d *Device) PollEvents(dst []Event) int { return d.env.PollEvents(dst) }
+
+// HasEvents reports whether PollEvents would return any.
+func (d *Device) HasEvents() bool { return d.env.HasEvents() }
+
+// Pending reports whether Emit has something to do.
+func (d *Device) Pending() bool { return d.runHead != nil }
+
+// touch puts a QP into the run queue and notes its deadline after an input.
+func (d *Device) touch(q *qp.QP) {
+	d.link(q)
+	d.retime(q)
+}
+
+func (d *Device) link(q *qp.QP) {
+	if q.Queued || q.Destroy {
+		return
+	}
+	q.Queued = true
+	q.Next = nil
+	if d.runTail == nil {
+		d.runHead = q
+	} else {
+		d.runTail.Next = q
+	}
+	d.runTail = q
+}
+
+// unlink removes the head of the run queue.
+func (d *Device) unlink() {
+	q := d.runHead
+	d.runHead = q.Next
+	if d.runHead == nil {
+		d.runTail = nil
+	}
+	q.Next = nil
+	q.Queued = false
+}
+
+// dequeue takes a QP out of the run queue wherever it stands.
+func (d *Device) dequeue(q *qp.QP) {
+	if !q.Queued {
+		return
+	}
+	var prev *qp.QP
+	for p := d.runHead; p != q; p = p.Next {
+		prev = p
+	}
+	if prev == nil {
+		d.runHead = q.Next
+	} else {
+		prev.Next = q.Next
+	}
+	if d.runTail == q {
+		d.runTail = prev
+	}
+	q.Next, q.Queued = nil, false
+}
+
+// PollCQ moves completions to dst (ibv_poll_cq). It needs no ownership of the device.
+func (d *Device) PollCQ(c *cq.CQ, dst []cq.WC) int { return c.Poll(dst) }
+
+// PostSend (ibv_post_send) posts send work requests; n is the number posted, the
+// index of bad_wr.
+func (d *Device) PostSend(q *qp.QP, wrs []swqe.SendWR) (n int, err error) {
+	n, err = q.PostSend(wrs)
+	if n > 0 {
+		d.link(q)
+	}
+	return n, err
+}
+
+// PostRecv (ibv_post_recv) posts receives; n is the number posted.
+func (d *Device) PostRecv(q *qp.QP, wrs []swqe.RecvWR) (n int, err error) {
+	n, err = q.PostRecv(wrs)
+	d.env.Publish()
+	return n, err
+}
