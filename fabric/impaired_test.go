@@ -166,6 +166,16 @@ func TestImpairedDuplicates(t *testing.T) {
 	require.Zero(t, r.im.Held())
 }
 
+func TestImpairedDuplicateOvertakesReordered(t *testing.T) {
+	r := newRig(t, ImpairmentConfig{Duplicate: 1, Corrupt: 1, Reorder: 1, ReorderDelay: 100})
+	r.write(t, 0, 1)
+	require.Equal(t, []int{0}, r.port.psns(t), "the duplicate goes out at once")
+	require.False(t, r.port.wrote[0].BadICRC, "and is sound")
+	r.read(t, 100)
+	require.Equal(t, []int{0, 0}, r.port.psns(t))
+	require.True(t, r.port.wrote[1].BadICRC)
+}
+
 func TestImpairedDelay(t *testing.T) {
 	r := newRig(t, ImpairmentConfig{Delay: time.Microsecond})
 	r.write(t, 0, 6) // more than one batch of the port

@@ -234,6 +234,17 @@ func TestRuleActions(t *testing.T) {
 	require.Zero(t, im.RuleHits(0))
 }
 
+// TestDuplicateOfReorderedIsNotHeld: of a packet that is both, one copy is on time.
+func TestDuplicateOfReorderedIsNotHeld(t *testing.T) {
+	want := Verdict{Copies: 2, Reordered: true, held: 100, Delay: [2]time.Duration{105, 5}}
+	base := ImpairmentConfig{Delay: 5, Reorder: 1, ReorderDelay: 100}
+	random, rule := base, base
+	random.Duplicate = 1
+	rule.Rules = []Rule{{Action: ActionDuplicate}}
+	require.Equal(t, want, fates(mustImpair(t, random, 1), 1)[0])
+	require.Equal(t, want, fates(mustImpair(t, rule, 1), 1)[0])
+}
+
 func TestPartition(t *testing.T) {
 	im := mustImpair(t, ImpairmentConfig{}, 1)
 	im.Partition(gidA, gidB)

@@ -351,19 +351,7 @@ func (n *Network) forward(t *transit, to NodeIndex) {
 		n.refuse(src, t, fabric.LossMTU)
 		return
 	}
-	frameBytes := t.bytes + FrameOverheadBytes(t.path.IsIPv4())
-	var out vtime.Time
-	var fits bool
-	switch {
-	case e != &src.out:
-		out, fits = e.serialise(t.now, frameBytes)
-	case !t.serialised:
-		t.out, t.fits = e.serialise(t.now, frameBytes)
-		t.serialised = true
-		fallthrough
-	default:
-		out, fits = t.out, t.fits
-	}
+	out, fits := n.depart(t, e, e == &src.out)
 	if !fits {
 		n.refuse(src, t, fabric.LossQueue)
 		return
@@ -389,6 +377,19 @@ func (n *Network) forward(t *transit, to NodeIndex) {
 	for c := range v.Copies {
 		n.enqueue(t, to, at.Add(v.Delay[c]), corrupt && c == 0)
 	}
+}
+
+// depart serialises the packet at an egress, at the node's common one only once per
+// Send.
+func (n *Network) depart(t *transit, e *egress, common bool) (out vtime.Time, fits bool) {
+	if common && t.serialised {
+		return t.out, t.fits
+	}
+	out, fits = e.serialise(t.now, t.bytes+FrameOverheadBytes(t.path.IsIPv4()))
+	if common {
+		t.serialised, t.out, t.fits = true, out, fits
+	}
+	return out, fits
 }
 
 // enqueue copies the packet into a frame that arrives at the instant at.

@@ -303,3 +303,17 @@ func TestNeverIsNotReached(t *testing.T) {
 	require.Equal(t, vtime.Never, n.NextAt(), "saturates")
 	require.Len(t, drain(n), 1)
 }
+
+func TestDuplicateOfDamagedPacketIsSound(t *testing.T) {
+	n := world(Config{Default: LinkConfig{Impairment: fabric.ImpairmentConfig{Duplicate: 1, Corrupt: 1}}}, 2)
+	send(n, 0, 0, 1, 0, 4)
+	for _, corrupt := range []bool{true, false} {
+		f, ok := n.Pop(0)
+		require.True(t, ok)
+		require.Equal(t, corrupt, f.CorruptICRC)
+		n.Release(f)
+	}
+	c := n.Counters(0)
+	require.EqualValues(t, 1, c.Corrupted)
+	require.EqualValues(t, 1, c.Duplicated)
+}
