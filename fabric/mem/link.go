@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/internal/invariants"
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
@@ -42,7 +43,7 @@ func (e *egress) faults() *fabric.Impairment {
 	if e.policy == nil {
 		p, err := fabric.NewImpairment(e.cfg.Impairment, e.seed)
 		if err != nil {
-			panic("mem: link configuration changed after it was validated: " + err.Error())
+			invariants.Unreachable("link configuration changed after it was validated: " + err.Error())
 		}
 		e.policy = p
 	}
