@@ -302,7 +302,7 @@ func (t *Table) Invalidate(pd PD, qpn ib.QPN, rkey ib.RKey) bool {
 // Rekey moves a region to a key chosen by the caller, as a replay needs that has to
 // answer to keys of another adapter. EBUSY if the key's slot is taken.
 func (t *Table) Rekey(r *Region, key uint32) error {
-	if err := t.take(key); err != nil {
+	if err := t.take(key, t.slotOf(uint32(r.LKey))); err != nil {
 		return err
 	}
 	*t.slotOf(uint32(r.LKey)) = slot{}
@@ -313,7 +313,7 @@ func (t *Table) Rekey(r *Region, key uint32) error {
 
 // RekeyWindow moves an unbound window to a key chosen by the caller.
 func (t *Table) RekeyWindow(w *Window, key uint32) error {
-	if err := t.take(key); err != nil {
+	if err := t.take(key, t.slotOf(uint32(w.RKey))); err != nil {
 		return err
 	}
 	*t.slotOf(uint32(w.RKey)) = slot{}
@@ -322,7 +322,11 @@ func (t *Table) RekeyWindow(w *Window, key uint32) error {
 	return nil
 }
 
-func (t *Table) take(key uint32) error {
+// take makes sure that key's slot exists and is free, or is the one to be moved.
+func (t *Table) take(key uint32, own *slot) error {
+	if t.slotOf(key) == own {
+		return nil
+	}
 	for len(t.slots) <= int(key>>indexShift) {
 		t.slots = append(t.slots, slot{})
 	}

@@ -177,7 +177,9 @@ func (q *QP) makeReadResponse(o *Outbox, r *response) bool {
 	default:
 		p.Pkt.Opcode = ib.OpReadRespMiddle
 	}
-	p.Pkt.AETH = wire.AETH{Syndrome: q.computeAETH(), MSN: r.msn}
+	if p.Pkt.Opcode != ib.OpReadRespMiddle {
+		p.Pkt.AETH = wire.AETH{Syndrome: q.computeAETH(), MSN: r.msn}
+	}
 	q.bth(p, r.psn)
 	r.sent = true
 	r.psn = r.psn.Add(1)

@@ -39,6 +39,8 @@ type Profile struct {
 	SeqNAKKeepsRetry  bool          // sequence NAKs do not use up retry_cnt
 	SendOneProbe      bool          // after a timeout one packet at a time until an ACK
 	AckReqEvery       int           // AckReq on a packet when more than this many went without
+	HopLimitFromRoute bool          // the AV's hop limit is ignored: 64, as the route says
+	FlowLabelUnsent   bool          // the AV's flow label chooses the UDP port but stays out of the IPv6 header
 	CreditFlow        bool          // end-to-end credits are given and honoured
 	BadResponseStatus ib.WCStatus   // a response that does not fit
 	ReadLenStatus     ib.WCStatus   // a READ response of a wrong length
@@ -102,6 +104,7 @@ var (
 		RecvGRHFlag: true, SendImmFlag: true,
 		RecvResetRefused: true, BadLKeyStatus: ib.WCLocQPOpErr, InlineReadStatus: true, UDQKeyVerbatim: true,
 		RetrySeven: true, TimeoutJiffy: 4 * time.Millisecond, AckReqEvery: 64,
+		HopLimitFromRoute: true, FlowLabelUnsent: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr,
 		AckEach: true, NAKAfterRNR: true,
 		RecvTooSmall: ib.WCLocQPOpErr, RecvTooSmallNAK: ib.NAKRemoteOp, RecvBadLKey: ib.WCLocQPOpErr,

@@ -171,6 +171,12 @@ func New(env *Env, qpn ib.QPN, pd mr.PD, attr *InitAttr) *QP {
 	return q
 }
 
+// Renumber gives a QP in RESET another number. The owner keeps its table in step.
+func (q *QP) Renumber(n ib.QPN) {
+	q.QPN = n
+	q.SPort = wire.SourcePortUD(n)
+}
+
 // initQP (kernel: rvt_init_qp) sets everything to its value in RESET. What was posted
 // vanishes without completions.
 func (q *QP) initQP() {

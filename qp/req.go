@@ -335,11 +335,11 @@ func (q *QP) path(p *wire.Path, av *ib.AV) {
 	p.Dst = av.DGID
 	p.TClass = av.TrafficClass
 	p.HopLimit = av.HopLimit
-	if p.HopLimit == 0 {
+	if p.HopLimit == 0 || q.Env.Prof.HopLimitFromRoute {
 		p.HopLimit = 64
 	}
 	p.SPort = q.SPort
-	if !p.Dst.IsIPv4() {
+	if !p.Dst.IsIPv4() && !q.Env.Prof.FlowLabelUnsent {
 		p.FlowLabel = av.FlowLabel
 	}
 }

@@ -100,7 +100,7 @@ func (d *Device) Renumber(q *qp.QP, n ib.QPN) error {
 		return ib.NewVerbError(ib.EINVAL, "renumber", q.String(), "the QP is not in RESET or the number "+n.String()+" is taken")
 	}
 	delete(d.qps, q.QPN)
-	q.QPN = n
+	q.Renumber(n)
 	d.qps[n] = q
 	return nil
 }
