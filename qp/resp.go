@@ -334,7 +334,7 @@ func (q *QP) recvRead(pkt *wire.Packet) verdict {
 	q.RMSN = q.RMSN.Add(1)
 	q.RPSN = q.RPSN.Add(n)
 	q.noAckYet = false
-	i := q.saveAck(AckEntry{Opcode: pkt.Opcode, PSN: pkt.PSN, LPSN: pkt.PSN.Add(n - 1), RETH: r})
+	i := q.saveAck(AckEntry{Opcode: pkt.Opcode, PSN: pkt.PSN, LPSN: pkt.PSN.Add(n - 1), RETH: r, MSN: q.RMSN})
 	q.rOpenRd++
 	q.resp.push(response{kind: respRead, psn: pkt.PSN, lpsn: pkt.PSN.Add(n - 1), msn: q.RMSN, reth: r, entry: i, open: true})
 	return vOK
