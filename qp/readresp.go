@@ -46,6 +46,9 @@ func (q *QP) readResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 	}
 	q.SLastPSN = pkt.PSN
 	if next := pkt.PSN.Add(1); q.SPSN.Cmp(next) < 0 {
+		if q.SPSN == w.PSN {
+			q.SNumRdAtomic++ // resetPSN took it for not issued, but the rest of it is
+		}
 		q.SPSN = next // it was to be requested again; ask only for the rest
 	}
 	q.progress(now)
