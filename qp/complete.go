@@ -63,7 +63,9 @@ func (q *QP) SendComplete(status ib.WCStatus, cause ib.Cause) {
 func (q *QP) failSend(status ib.WCStatus, cause ib.Cause) {
 	q.Env.Ctr.SendErrors++
 	if q.Type != ib.QPTypeRC && q.Env.Prof.SQEOnSendError && q.State == ib.StateRTS {
+		next := q.ring.At(q.SLast).LPSN.Add(1)
 		q.SendComplete(status, cause)
+		q.SPSN = next // SQE can be left with nothing more to flush
 		if q.State == ib.StateRTS { // a full CQ may have taken it to ERR
 			q.setState(ib.StateSQE)
 			q.flushCause = ib.CauseFlushAfter

@@ -202,6 +202,9 @@ func (q *QP) moveTo(now vtime.Time, to ib.QPState, a *Attr, mask ib.AttrMask) {
 		q.RFlags &^= RCommEst
 		q.RNAKState = 0
 	case ib.StateRTS:
+		if from == ib.StateSQE {
+			q.flushSend() // what was posted before or in SQE is not sent after it
+		}
 		if from == ib.StateRTR {
 			q.SFlags &^= SUnlimitedCredit
 			if !q.Env.Prof.CreditFlow {
