@@ -56,6 +56,10 @@ func (q *QP) doRCAck(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 	if !q.retire(now, ackPSN) {
 		return wire.DropNone
 	}
+	if (syn.Kind() == ib.SyndromeRNR || syn == ib.NAKPSNSequence) && q.skipsResponse(ackPSN) {
+		q.lostResponse(now)
+		return wire.DropNone
+	}
 	switch syn.Kind() {
 	case ib.SyndromeRNR:
 		q.rnrNAK(now, pkt.PSN, syn.Value())
@@ -115,8 +119,7 @@ func (q *QP) progress(now vtime.Time) {
 // ackProgress takes the part of an ACK that covers a message which is not complete.
 func (q *QP) ackProgress(now vtime.Time, psn ib.PSN) {
 	if psn.Cmp(q.SLastPSN) > 0 {
-		// A READ or atomic that is not complete cannot be acknowledged this way.
-		if q.SAcked != q.STail && isRdAtomic(q.ring.At(q.SAcked)) && psn.Cmp(q.ring.At(q.SAcked).PSN) >= 0 {
+		if q.skipsResponse(psn) {
 			q.lostResponse(now)
 			return
 		}
@@ -126,6 +129,16 @@ func (q *QP) ackProgress(now vtime.Time, psn ib.PSN) {
 		q.SPSN = next // acknowledged meanwhile: no need to send it again
 	}
 	q.progress(now)
+}
+
+// skipsResponse reports whether taking psn for acknowledged would pass over data of
+// the READ or atomic at SAcked. Only its own responses may do that.
+func (q *QP) skipsResponse(psn ib.PSN) bool {
+	if q.SAcked == q.STail || psn.Cmp(q.SLastPSN) <= 0 {
+		return false
+	}
+	w := q.ring.At(q.SAcked)
+	return isRdAtomic(w) && psn.Cmp(w.PSN) >= 0
 }
 
 // lostResponse goes back to the first PSN without a response: a later answer shows
