@@ -158,7 +158,11 @@ func (q *QP) makeReadResponse(o *Outbox, r *response) bool {
 		seg, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, r.reth.RKey, r.reth.VA, uint64(n), ib.AccessRemoteRead)
 		if c != ib.CauseNone {
 			o.undo(segs)
-			q.readKeyGone(r.psn)
+			if r.open {
+				q.readKeyGone(r.psn)
+			} else {
+				q.popResponse(r) // a duplicate: silence is enough
+			}
 			return false
 		}
 		p.SegOff, p.SegLen = segs, 1
