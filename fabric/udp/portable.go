@@ -60,8 +60,8 @@ const (
 	// portableQueue is how many datagrams are read ahead. When that many wait, the
 	// rest stay in the socket, which drops what it has no room for.
 	portableQueue = 256
-	// portableSendTimeout is how long a full socket may hold up WriteBatch before it
-	// calls it back-pressure.
+	// portableSendTimeout is how long a full socket may hold up a datagram before
+	// WriteBatch calls it back-pressure.
 	portableSendTimeout = 10 * time.Millisecond
 	// portableErrorPause follows a failed read, so that a broken socket does not
 	// keep a processor busy.
@@ -229,7 +229,6 @@ func (p *Portable) WriteBatch(src []fabric.Datagram) (int, error) {
 		return 0, fabric.ErrClosed
 	}
 	defer p.life.leave()
-	_ = p.conn.SetWriteDeadline(time.Now().Add(portableSendTimeout))
 	for i := range src {
 		d := &src[i]
 		switch examine(d, p.v4) {
@@ -246,6 +245,7 @@ func (p *Portable) WriteBatch(src []fabric.Datagram) (int, error) {
 		seal(src, train{first: i, count: 1}, p.gid, p.local.Port())
 		to := p.scoped(netip.AddrPortFrom(AddrFromGID(d.Path.Dst), p.local.Port()))
 		p.counters.TxSyscalls++
+		_ = p.conn.SetWriteDeadline(time.Now().Add(portableSendTimeout))
 		_, err := p.conn.WriteToUDPAddrPort(d.Buf, to)
 		switch {
 		case err == nil:

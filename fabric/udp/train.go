@@ -36,8 +36,10 @@ func examine(d *fabric.Datagram, v4 bool) refusal {
 	switch {
 	case len(d.Buf) > MaxDatagramBytes:
 		return tooLong
-	case len(d.Buf) < MinDatagramBytes, d.Path.Dst.IsIPv4() != v4, d.Path.Dst.IsZero():
+	case len(d.Buf) < MinDatagramBytes, d.Path.Dst.IsIPv4() != v4:
 		return malformed
+	case d.Path.Dst.IsZero(), v4 && d.Path.Dst.IPv4() == [4]byte{}:
+		return malformed // a kernel takes the wildcard for the loopback address
 	}
 	return sendable
 }

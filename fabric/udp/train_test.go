@@ -75,6 +75,7 @@ func TestCoalesceLayout(t *testing.T) {
 		{"the batch's limit", datagrams(gid2, repeat(20, batchSize+5)...), wide, []int{batchSize}},
 		{"stops at a short one", datagrams(gid2, 64, 64, 15, 64), wide, []int{2}},
 		{"stops at the other family", append(datagrams(gid2, 64), datagrams(gid6, 64)...), wide, []int{1}},
+		{"stops at the wildcard", datagrams(ib.GIDFromIPv4(0, 0, 0, 0), 64), wide, nil},
 		{"stops at a long one", datagrams(gid2, 64, MaxDatagramBytes+1), wide, []int{1}},
 		{"largest", datagrams(gid2, MaxDatagramBytes), wide, []int{1}},
 	} {
