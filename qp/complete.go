@@ -65,7 +65,7 @@ func (q *QP) failSend(status ib.WCStatus, cause ib.Cause) {
 	if q.Type != ib.QPTypeRC && q.Env.Prof.SQEOnSendError && q.State == ib.StateRTS {
 		next := q.ring.At(q.SLast).LPSN.Add(1)
 		q.SendComplete(status, cause)
-		q.SPSN = next // SQE can be left with nothing more to flush
+		q.SPSN = next               // SQE can be left with nothing more to flush
 		if q.State == ib.StateRTS { // a full CQ may have taken it to ERR
 			q.setState(ib.StateSQE)
 			q.flushCause = ib.CauseFlushAfter
@@ -99,7 +99,7 @@ func (q *QP) errorQP(status ib.WCStatus, cause, flush ib.Cause, responder bool) 
 		q.recvComplete(&cq.WC{WRID: q.rwqe.WRID, Status: status, VendorErr: cause}, true)
 	}
 	if q.SRQ == nil {
-		for {
+		for range q.RQ.Cap() { // a program that fills its own ring could go on for ever
 			ok, _ := q.RQ.Take(&q.rwqe)
 			if !ok {
 				break
