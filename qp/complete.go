@@ -189,6 +189,10 @@ func (q *QP) MemoryFault() {
 	q.resp.clear()
 	q.rOpenRd = 0
 	if q.can(ProcessRecvOK) && q.Type == ib.QPTypeRC {
+		// A NAK acknowledges everything before it, so it may not name a later packet than
+		// the one whose data is lost. Which of those since the last Emit that was is not
+		// known here; none of them has been acknowledged.
+		q.RPSN = q.rSafePSN
 		q.sendFatalNAK(ib.NAKRemoteOp)
 	}
 	q.errorQP(ib.WCLocProtErr, ib.CauseMemoryFault, ib.CauseFlushAfter, true)

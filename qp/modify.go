@@ -171,7 +171,7 @@ func (q *QP) store(a *Attr, mask ib.AttrMask) {
 	}
 	if set(ib.AttrRQPSN) {
 		d.RQPSN = a.RQPSN & ib.PSNMask
-		q.RPSN = d.RQPSN
+		q.RPSN, q.rSafePSN = d.RQPSN, d.RQPSN
 		q.noAckYet = true
 	}
 	if set(ib.AttrSQPSN) {

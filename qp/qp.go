@@ -136,6 +136,7 @@ type QP struct {
 	ieth        ib.RKey
 	SAckQueue   []AckEntry // s_ack_queue: READs and atomics kept for duplicates
 	RHeadAck    int        // r_head_ack_queue: where the next one goes
+	rSafePSN    ib.PSN     // RPSN at the last Emit: all before it is in memory
 	rOpenRd     int        // READs and atomics not fully answered yet
 	resp        respQueue  // responses to send, in order
 	noAckYet    bool       // no request was acknowledged since RTR
