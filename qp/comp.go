@@ -17,11 +17,14 @@ func (q *QP) recvResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 		return wire.DropQPState
 	}
 	// Only PSNs that were sent can be answered; after a rewind the highest counts.
-	if psn.Cmp(q.SSendingHPSN) > 0 || q.SAcked == q.STail {
+	if q.SAcked == q.STail {
 		return wire.DropUnexpectedResponse
 	}
 	isAck := pkt.Opcode == ib.OpAcknowledge
-	if psn.Cmp(q.SLastPSN) <= 0 {
+	if psn == q.SLastPSN || q.unacked(psn) >= q.unacked(q.SSendingHPSN.Add(1)) {
+		if psn.Cmp(q.SLastPSN) > 0 {
+			return wire.DropUnexpectedResponse
+		}
 		if isAck && psn == q.SLastPSN && pkt.AETH.Syndrome.Kind() == ib.SyndromeACK {
 			q.getCredit(pkt.AETH)
 		}
@@ -204,11 +207,11 @@ func (q *QP) seqNAK(now vtime.Time, psn ib.PSN) {
 		q.SLastPSN = last
 		q.progress(now)
 	}
-	if q.SFlags&SWaitRNR != 0 {
-		return
-	}
 	if q.SPSN.Cmp(psn) <= 0 {
 		q.SPSN = psn
+		return
+	}
+	if q.SFlags&SWaitRNR != 0 {
 		return
 	}
 	if q.Env.Prof.SeqNAKKeepsRetry && q.SRetry > 0 {

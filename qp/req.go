@@ -147,8 +147,8 @@ func (q *QP) localOp(w *swqe.SWQE, op *swqe.OpParams) {
 // windowFull keeps the unacknowledged PSNs within the window. A message that is longer
 // than the window may still go when nothing else is out.
 func (q *QP) windowFull(w *swqe.SWQE, op *swqe.OpParams) bool {
-	out := q.SPSN.Sub(q.SLastPSN) - 1
-	if out <= 0 {
+	out := q.unacked(q.SPSN)
+	if out == 0 {
 		return false
 	}
 	need := 1
@@ -307,7 +307,7 @@ func (q *QP) finishRequest(p *TxPacket, w *swqe.SWQE, psn ib.PSN, end bool, op *
 	if op.Has(swqe.OpRdAtomic) {
 		high = w.LPSN
 	}
-	if high.Cmp(q.SSendingHPSN) > 0 {
+	if q.unacked(high.Add(1)) > q.unacked(q.SSendingHPSN.Add(1)) {
 		q.SSendingHPSN = high
 	}
 	w.Sent++

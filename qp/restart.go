@@ -6,10 +6,15 @@ import (
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
+// unacked returns how many PSNs after the last response processed come before next.
+// It is unsigned: a READ of 2^31 bytes at MTU 256 spans 2^23 PSNs, which the signed
+// distance cannot express.
+func (q *QP) unacked(next ib.PSN) int { return int(next-1-q.SLastPSN) & ib.PSNMask }
+
 // armRetry starts the retransmission timer if work is unacknowledged and it does not
 // run yet.
 func (q *QP) armRetry(now vtime.Time) {
-	if q.STimerAt == vtime.Never && q.SPSN.Sub(q.SLastPSN) > 1 {
+	if q.STimerAt == vtime.Never && q.unacked(q.SPSN) > 0 {
 		q.restartTimer(now)
 	}
 }
@@ -18,7 +23,7 @@ func (q *QP) armRetry(now vtime.Time) {
 // unacknowledged or an RNR wait replaces it.
 func (q *QP) restartTimer(now vtime.Time) {
 	q.STimerAt = vtime.Never
-	if q.SFlags&SWaitRNR != 0 || q.SSendingHPSN.Cmp(q.SLastPSN) <= 0 || q.SAcked == q.STail {
+	if q.SFlags&SWaitRNR != 0 || q.SSendingHPSN == q.SLastPSN || q.SAcked == q.STail {
 		return
 	}
 	if d, ok := q.Env.Prof.ackTimeout(q.Attr.Timeout); ok {
