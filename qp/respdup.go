@@ -100,10 +100,12 @@ func (q *QP) dupAtomic(pkt *wire.Packet) {
 	q.resp.push(response{kind: respAtomic, psn: e.PSN, lpsn: e.PSN, msn: e.MSN, atomic: e.Atomic})
 }
 
-// findAck returns the remembered READ or atomic that covers psn.
+// findAck returns the remembered READ or atomic that covers psn. The newest comes
+// first: an older one may have had the same PSN, 2^24 packets ago.
 func (q *QP) findAck(psn ib.PSN) *AckEntry {
-	for i := range q.SAckQueue {
-		if e := &q.SAckQueue[i]; psn.Cmp(e.PSN) >= 0 && psn.Cmp(e.LPSN) <= 0 {
+	n := len(q.SAckQueue)
+	for i := 1; i <= n; i++ {
+		if e := &q.SAckQueue[(q.RHeadAck-i+n)%n]; psn.Cmp(e.PSN) >= 0 && psn.Cmp(e.LPSN) <= 0 {
 			return e
 		}
 	}
