@@ -17,6 +17,9 @@ func (q *QP) Modify(now vtime.Time, a *Attr, mask ib.AttrMask) error {
 	}
 	q.store(a, mask)
 	q.moveTo(now, to, a, mask)
+	if mask&ib.AttrTimeout != 0 {
+		q.restartTimer(now)
+	}
 	return nil
 }
 
