@@ -248,7 +248,7 @@ func (q *QP) atomicResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 	switch {
 	case pkt.PSN != w.PSN && pkt.PSN.Sub(w.PSN) < int(w.Packets):
 		return wire.DropUnexpectedResponse
-	case !op.Has(swqe.OpAtomic) || pkt.PSN != w.PSN:
+	case !op.Has(swqe.OpAtomic) || pkt.PSN != w.PSN || pkt.AETH.Syndrome.Kind() != ib.SyndromeACK:
 		q.failSend(q.Env.Prof.BadResponseStatus, ib.CauseReadRespOpcode)
 		return wire.DropNone
 	}
