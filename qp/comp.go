@@ -21,7 +21,7 @@ func (q *QP) recvResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 		return wire.DropUnexpectedResponse
 	}
 	isAck := pkt.Opcode == ib.OpAcknowledge
-	if psn == q.SLastPSN || q.unacked(psn) >= q.unacked(q.SSendingHPSN.Add(1)) {
+	if q.unacked(psn) >= q.unacked(q.SSendingHPSN.Add(1)) {
 		if psn.Cmp(q.SLastPSN) > 0 {
 			return wire.DropUnexpectedResponse
 		}
