@@ -1,0 +1,65 @@
+/* What the preload library and the daemon say to each other, over a SEQPACKET socket.
+ * All numbers are little-endian; structures have no padding. internal/daemon/proto.go
+ * holds the same, and a test compares them. */
+#ifndef RVTSIM_PROTOCOL_H
+#define RVTSIM_PROTOCOL_H
+
+#include <stdint.h>
+
+#define RVTSIM_MAGIC 0x52565453u /* "STVR" */
+#define RVTSIM_VERSION 1
+#define RVTSIM_MAX_MSG 65536
+#define RVTSIM_MAX_FILES 4
+
+/* Kinds of device file. */
+#define RVTSIM_DEV_UVERBS 1
+#define RVTSIM_DEV_CM 2
+
+/* Operations. */
+#define RVTSIM_OPEN 1   /* kind, index; passes /proc/self/mem; answer: token, memfd, eventfd */
+#define RVTSIM_ATTACH 2 /* token: this process shares a context that was opened before */
+#define RVTSIM_WRITE 3  /* a write() to the device file */
+#define RVTSIM_IOCTL 4  /* an ioctl(); arg is the argument's address, data its bytes */
+#define RVTSIM_FDINFO 5 /* answer to QUERY_FD: arg is the inode, 0 if it is not open */
+
+/* Kinds of answer. */
+#define RVTSIM_REPLY 0
+#define RVTSIM_QUERY_FD 1 /* what is descriptor query_fd? */
+
+#define RVTSIM_CMD_POST_SEND 28       /* IB_USER_VERBS_CMD_POST_SEND */
+#define RVTSIM_VERBS_IOCTL 0xc0181b01u /* RDMA_VERBS_IOCTL */
+
+struct rvtsim_req {
+	uint32_t magic;
+	uint16_t version, op;
+	uint32_t pid;
+	uint32_t kind;
+	uint64_t token;
+	uint64_t arg;
+	uint32_t index;
+	uint32_t reserved;
+	char node[64];
+};
+
+/* Followed by nfiles offsets (uint32) into out where descriptors are to be stored,
+ * out_len bytes for out_addr (padded to 8), and nwrites times rvtsim_write with its
+ * bytes (padded to 8). */
+struct rvtsim_rep {
+	uint32_t kind;
+	int32_t error; /* errno, 0 for success */
+	uint64_t token;
+	uint64_t bell_offset; /* of the doorbell word in the memfd */
+	uint64_t out_addr;
+	uint32_t out_len;
+	uint32_t nfiles;
+	uint32_t nwrites;
+	uint32_t query_fd;
+};
+
+struct rvtsim_write {
+	uint64_t addr;
+	uint32_t len;
+	uint32_t reserved;
+};
+
+#endif
