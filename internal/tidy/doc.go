@@ -53,7 +53,10 @@ type Exception struct {
 }
 
 // exceptions is what stays as it is. Prefer fixing.
-var exceptions = []Exception{}
+var exceptions = []Exception{
+	{"spec/dispatch.go", RuleFuncLines, "Interp.dispatch",
+		"one case per directive with its example beside it; this is the reference of the scenario language"},
+}
 
 // filter drops the problems that exceptions allow, and adds one for each exception
 // that allows nothing or gives no reason.
