@@ -154,6 +154,7 @@ func (q *QP) MRGone(lkey ib.LKey, rkey ib.RKey) {
 			q.errorQP(ib.WCLocProtErr, ib.CauseLKeyInvalidated, ib.CauseFlushMRGone, true)
 		}
 	}
+	q.check()
 }
 
 func (q *QP) usesKey(lkey ib.LKey, rkey ib.RKey) bool {
@@ -196,6 +197,7 @@ func (q *QP) MemoryFault() {
 		q.sendFatalNAK(ib.NAKRemoteOp)
 	}
 	q.errorQP(ib.WCLocProtErr, ib.CauseMemoryFault, ib.CauseFlushAfter, true)
+	q.check()
 }
 
 func (q *QP) setState(s ib.QPState) {

@@ -20,6 +20,7 @@ func (q *QP) Modify(now vtime.Time, a *Attr, mask ib.AttrMask) error {
 	if mask&ib.AttrTimeout != 0 {
 		q.restartTimer(now)
 	}
+	q.check()
 	return nil
 }
 

@@ -21,6 +21,7 @@ func (q *QP) PostSend(wrs []swqe.SendWR) (n int, err error) {
 			return i, err
 		}
 	}
+	q.check()
 	return len(wrs), nil
 }
 
@@ -195,6 +196,7 @@ func (q *QP) PostRecv(wrs []swqe.RecvWR) (n int, err error) {
 		}
 		q.Env.Ctr.RecvsPosted++
 	}
+	q.check()
 	return len(wrs), nil
 }
 

@@ -12,6 +12,12 @@ import (
 // send queue. The owner calls it until it returns false whenever an input may have
 // given the QP something to do.
 func (q *QP) Emit(now vtime.Time, o *Outbox) bool {
+	sent := q.emit(now, o)
+	q.check()
+	return sent
+}
+
+func (q *QP) emit(now vtime.Time, o *Outbox) bool {
 	q.rSafePSN = q.RPSN // the owner has carried out all writes so far
 	for q.resp.n > 0 {
 		if q.makeRCAck(o) {

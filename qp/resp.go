@@ -12,6 +12,12 @@ import (
 // burst. The reason for a drop is returned and counted by the owner; DropNone means
 // that the packet was used.
 func (q *QP) Receive(now vtime.Time, from *wire.Path, pkt *wire.Packet) wire.DropReason {
+	r := q.receive(now, from, pkt)
+	q.check()
+	return r
+}
+
+func (q *QP) receive(now vtime.Time, from *wire.Path, pkt *wire.Packet) wire.DropReason {
 	if !q.can(ProcessRecvOK) {
 		return wire.DropQPState
 	}

@@ -33,6 +33,11 @@ func (q *QP) restartTimer(now vtime.Time) {
 
 // Expire runs the timers that are due. It is harmless when none is.
 func (q *QP) Expire(now vtime.Time) {
+	q.expire(now)
+	q.check()
+}
+
+func (q *QP) expire(now vtime.Time) {
 	if q.SRNRTimerAt <= now {
 		q.SRNRTimerAt = vtime.Never
 		q.SFlags &^= SWaitRNR
