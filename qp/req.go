@@ -97,7 +97,7 @@ func (q *QP) mayStart(w *swqe.SWQE, op *swqe.OpParams) (wait SFlag, local bool) 
 		return SWaitFence, false
 	case op.Has(swqe.OpRdAtomic) && q.SNumRdAtomic >= int(q.Attr.MaxRdAtomic):
 		return SWaitRdAtomic, false
-	case op.Has(swqe.OpCredit) && q.SFlags&SUnlimitedCredit == 0 && ib.PSN(w.SSN).Sub(ib.PSN(q.SLSN+1)) > 0:
+	case op.Has(swqe.OpCredit) && q.SFlags&SUnlimitedCredit == 0 && q.SLast != q.SCur && ib.PSN(w.SSN).Sub(ib.PSN(q.SLSN+1)) > 0:
 		return SWaitSSNCredit, false
 	}
 	return 0, false
