@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// settle lets applications and device of a node take turns until neither has anything
+// left to do at this instant, and notes when the node must be woken.
+func (w *World) settle(n *Node) {
+	if n.dead {
+		return
+	}
+	for round := 0; ; round++ {
+		w.dispatch(n)
+		busy := w.stepApps(n)
+		busy = w.emit(n) || busy
+		if !busy && !n.Dev.HasEvents() {
+			break
+		}
+		if round == maxRounds {
+			w.stats.Stalls++
+			w.At(w.now.Add(stallStep), func(vtime.Time) { w.Touch(n) })
+			break
+		}
+	}
+	w.rearm(n)
+	if w.cfg.Check && w.failure == nil {
+		w.failure = checkQueues(n)
+	}
+}
+
+// rearm makes sure that the node is woken no later than its device's deadline. A key
+// that is early stays, so that a timer that is pushed on with every packet costs
+// nothing here.
+func (w *World) rearm(n *Node) {
+	if at := n.Dev.Deadline(); at < n.wakeAt || n.wakeAt <= w.now {
+		w.timers.move(n, at)
+	}
+}
+
+// dispatch hands events to the applications they concern.
+func (w *World) dispatch(n *Node) {
+	for n.Dev.HasEvents() {
+		k := n.Dev.PollEvents(w.events[:])
+		for i := range w.events[:k] {
+			w.deliverEvent(n, &w.events[i])
+			w.events[i] = rvt.Event{}
+		}
+	}
+}
+
+func (w *World) deliverEvent(n *Node, ev *rvt.Event) {
+	var ctx any
+	switch {
+	case ev.QP != nil:
+		ctx = ev.QP.Context
+	case ev.CQ != nil:
+		ctx = ev.CQ.Context
+	case ev.SRQ != nil:
+		ctx = ev.SRQ.Context
+	}
+	if app, ok := ctx.(App); ok {
+		if s := n.slots[app]; s != nil && s.sink != nil {
+			n.wake(s)
+			s.sink.OnEvent(*ev)
+			return
+		}
+	}
+	if !ev.Comp && int(ev.Type) < len(n.Events) {
+		n.Events[ev.Type]++
+	}
+}
+
+// stepApps runs the applications that are ready or polled.
+func (w *World) stepApps(n *Node) (busy bool) {
+	for _, s := range n.polled {
+		busy = s.app.Step(w.now) || busy
+		w.scheduleApp(s)
+	}
+	for len(n.ready) > 0 {
+		s := n.ready[0]
+		n.ready = append(n.ready[:0], n.ready[1:]...)
+		s.queued = false
+		busy = s.app.Step(w.now) || busy
+		w.scheduleApp(s)
+	}
+	return busy
+}
+
+// scheduleApp sees to it that an application is called at its deadline.
+func (w *World) scheduleApp(s *appSlot) {
+	at := s.app.Deadline()
+	if at == vtime.Never || at >= s.wakeAt && s.wakeAt > w.now {
+		return
+	}
+	at = max(at, w.now.Add(1))
+	s.wakeAt = at
+	w.calls.push(call{at: at, app: s})
+}
+
+// emit sends what the device has to send, a batch at a time, and reports whether there
+// was anything.
+func (w *World) emit(n *Node) (sent bool) {
+	for more := true; more; {
+		w.out.Reset()
+		more = n.Dev.Emit(w.now, &w.out, w.cfg.EmitBatch)
+		for i := range w.out.Packets {
+			w.send(n, i)
+		}
+		sent = sent || len(w.out.Packets) > 0
+		n.Dev.Commit(w.now)
+	}
+	return sent
+}
+
+// send hands packet i of the outbox to the network, which copies the payload: straight
+// from registered memory if it is one piece of an ordinary one.
+func (w *World) send(n *Node, i int) {
+	p := &w.out.Packets[i]
+	payload := p.Pkt.Payload
+	if p.SegLen > 0 {
+		segs := w.out.Segs[p.SegOff : p.SegOff+p.SegLen]
+		var ok bool
+		if payload, ok = view(segs, p.Len); !ok {
+			payload = w.buf[:p.Len]
+			w.out.Gather(&w.gather, i, payload)
+			if faults := w.gather.Read(); len(faults) > 0 {
+				n.Dev.GatherFault(uint32(p.QPN))
+				return
+			}
+		}
+	}
+	w.net.Send(w.now, n.Index, &p.Path, &p.Pkt, payload)
+}
+
+// view returns the bytes of a payload in place, if they lie in one piece of a
+// [mr.Slice].
+func view(segs []mr.Seg, n int) ([]byte, bool) {
+	if len(segs) != 1 {
+		return nil, false
+	}
+	m, ok := segs[0].Mem.(*mr.Slice)
+	if !ok {
+		return nil, false
+	}
+	off := segs[0].Addr - m.Base
+	if segs[0].Addr < m.Base || off > uint64(len(m.Buf)) || uint64(n) > uint64(len(m.Buf))-off {
+		return nil, false
+	}
+	return m.Buf[off : off+uint64(n)], true
+}
+
+// JoinMulticast lets packets to a group reach a node. Its device must have attached a
+// QP to the group as well.
+func (w *World) JoinMulticast(n *Node, gid ib.GID) error { return w.net.JoinMulticast(gid, n.Index) }
