@@ -1,0 +1,149 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	yaml "github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// MaxFileBytes is the longest file that is read. Ten thousand nodes with a flow each
+// take about 1 MB.
+const MaxFileBytes = 2 << 20
+
+// Load reads and checks a topology file. The error is [Problems] if the file is bad
+// and an *os.PathError if it cannot be read.
+func Load(path string) (*File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > MaxFileBytes {
+		return nil, tooLong(path, info.Size())
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, b)
+}
+
+// Parse checks a topology file that has been read already. name stands for it in
+// messages; the run is called after it if the file gives no name. The error is
+// [Problems]. Parse keeps no reference to b.
+func Parse(name string, b []byte) (*File, error) {
+	if len(b) > MaxFileBytes {
+		return nil, tooLong(name, int64(len(b)))
+	}
+	if p := checkText(name, b); p != nil {
+		return nil, Problems{*p}
+	}
+	tree, problem := parseYAML(name, b)
+	if problem != nil {
+		return nil, Problems{*problem}
+	}
+	d := &decoder{file: name, at: map[string]position{"": {1, 1}}, anchors: map[string]ast.Node{}}
+	root, ok := d.document(tree)
+	var f *File
+	if ok {
+		d.collectAnchors(root)
+		f = decodeFile(d, value{root, ""})
+	}
+	if len(d.problems) > 0 {
+		return nil, d.problems.sorted()
+	}
+	if f.Name == "" {
+		f.Name = runName(name)
+	}
+	return f, nil
+}
+
+// runName is the base name without extension.
+func runName(path string) string {
+	base := filepath.Base(path)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+func tooLong(name string, n int64) Problems {
+	return Problems{{name, 1, 1, "", fmt.Sprintf("found %d bytes; expected at most %d", n, MaxFileBytes)}}
+}
+
+// document returns the one document of the file.
+func (d *decoder) document(tree *ast.File) (ast.Node, bool) {
+	var root ast.Node
+	for _, doc := range tree.Docs {
+		switch doc.Body.(type) {
+		case nil, *ast.CommentGroupNode:
+			continue
+		}
+		if root != nil {
+			d.problemAt(nodePosition(doc.Body), "", `found a second document after "---"; expected one document`)
+			return nil, false
+		}
+		root = doc.Body
+	}
+	if root == nil {
+		d.problemAt(position{1, 1}, "", "found an empty file; expected a topology that begins with \"version: %d\"", Version)
+	}
+	return root, root != nil
+}
+
+// parseYAML turns syntax errors, and whatever panic the YAML library may still hold,
+// into a problem.
+func parseYAML(name string, b []byte) (tree *ast.File, problem *Problem) {
+	defer func() {
+		if r := recover(); r != nil {
+			tree, problem = nil, &Problem{name, 1, 1, "", "not valid YAML"}
+		}
+	}()
+	tokens := lexer.Tokenize(string(b))
+	tokens = slices.DeleteFunc(tokens, func(t *token.Token) bool { return t.Type == token.CommentType })
+	if p := checkTokens(name, b, tokens); p != nil {
+		return nil, p
+	}
+	// Repeated keys are let through here and reported with all other problems.
+	tree, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err == nil {
+		return tree, nil
+	}
+	p := &Problem{name, 1, 1, "", "not valid YAML: " + firstLine(err.Error())}
+	var syntax *yaml.SyntaxError
+	if errors.As(err, &syntax) {
+		p.Message = "not valid YAML: " + syntax.Message + syntaxHint(syntax.Message)
+		if tk := syntax.Token; tk != nil && tk.Position != nil {
+			p.Line, p.Column = clamp(b, tk.Position.Line, tk.Position.Column)
+		}
+	}
+	return nil, p
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// syntaxHint helps with the mistakes that this schema invites.
+func syntaxHint(message string) string {
+	if strings.Contains(message, "invalid header option") {
+		return `; a value that starts with ">" needs quotes: ">=1", or write 1..`
+	}
+	return ""
+}
+
+// clamp moves a position that the YAML library gives beyond the end of the file to
+// its last line.
+func clamp(b []byte, line, column int) (int, int) {
+	lines := strings.Count(string(b), "\n") + 1
+	if line > lines {
+		return lines, 1
+	}
+	return max(line, 1), max(column, 1)
+}

@@ -1,0 +1,148 @@
+package topology
+
+import (
+	"slices"
+	"time"
+)
+
+// faultEntry is an entry of faults while it is read.
+type faultEntry struct {
+	Fault
+	pairNames
+	flow, node string
+	side       string
+}
+
+var faultObject = object[faultEntry]{
+	title: "faults",
+	doc:   "Something that goes wrong, or right again, at a point in time. Which keys an entry has follows from its action.",
+	fields: append(append([]field[faultEntry]{
+		{"at", "duration", required, "Time since the start of the run.",
+			put(duration, func(e *faultEntry) *time.Duration { return &e.At })},
+		{"action", "see the table of actions", required, "What happens.",
+			put(oneOf("action", actionNames()...), func(e *faultEntry) *FaultAction { return &e.Action })},
+		{"flow", "flow name", "none", "The flow that it happens to.",
+			put(name, func(e *faultEntry) *string { return &e.flow })},
+		{"qp", "number", "all", "Which queue pair of the flow, from 0.",
+			put(integer(0, mostInt), func(e *faultEntry) *int { return &e.QP })},
+		{"side", "`sender`, `receiver`", "sender", "Which end of the flow.",
+			put(oneOf("side", "sender", "receiver"), func(e *faultEntry) *string { return &e.side })},
+		{"node", "node name", "none", "The node that it happens to.",
+			put(name, func(e *faultEntry) *string { return &e.node })},
+	}, pairFields(func(e *faultEntry) *pairNames { return &e.pairNames })...),
+		impaired(func(e *faultEntry) *Impairment { return &e.Impairment })...),
+}
+
+// faultAction says what an action does and which keys it takes beside at and action.
+type faultAction struct {
+	action   FaultAction
+	doc      string
+	needs    []string // reported if absent; pairs are checked by resolvePair
+	takes    []string
+	impaired bool // also takes the keys of an impairment
+}
+
+var pairKeys = []string{"between", "from", "to"}
+
+var faultActions = []faultAction{
+	{Partition, "No packet passes between the nodes until `heal`. Without nodes: between any.", nil, pairKeys, false},
+	{Heal, "Ends a partition of the same nodes. Without nodes: every partition.", nil, pairKeys, false},
+	{SetImpairment, "From now on `loss`, `duplicate`, `reorder`, `corrupt` and `rules` between the nodes are as given here; what is not given is off. Without nodes: between any.", nil, pairKeys, true},
+	{ModifyQPError, "The program moves its queue pairs to the state ERR.", []string{"flow"}, []string{"flow", "qp", "side"}, false},
+	{PauseReceiver, "The flow's receiver posts no more receives.", []string{"flow"}, []string{"flow"}, false},
+	{ResumeReceiver, "It posts receives again.", []string{"flow"}, []string{"flow"}, false},
+	{KillNode, "The node vanishes: it answers nothing from now on.", []string{"node"}, []string{"node"}, false},
+}
+
+func actionNames() []FaultAction {
+	names := make([]FaultAction, len(faultActions))
+	for i := range faultActions {
+		names[i] = faultActions[i].action
+	}
+	return names
+}
+
+var impairmentKeys = func() []string {
+	var keys []string
+	for _, f := range impaired(func(i *Impairment) *Impairment { return i }) {
+		keys = append(keys, f.key)
+	}
+	return keys
+}()
+
+func decodeFaults(d *decoder, v value, f *File) {
+	for _, e := range d.list(v, "a list of faults") {
+		x := faultEntry{Fault: Fault{QP: -1, Flow: -1, Node: -1}}
+		x.Impairment.ReorderDelay = defaultReorderDelay
+		faultObject.decode(d, e, &x)
+		if d.finishFault(f, e.path, &x) {
+			f.Faults = append(f.Faults, x.Fault)
+		}
+	}
+	slices.SortStableFunc(f.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// finishFault checks the keys against the action and resolves names.
+func (d *decoder) finishFault(f *File, path string, x *faultEntry) bool {
+	i := slices.IndexFunc(faultActions, func(a faultAction) bool { return a.action == x.Action })
+	if i < 0 {
+		return false // reported when it was read
+	}
+	a, ok := faultActions[i], true
+	for _, key := range faultObject.keys() {
+		allowed := key == "at" || key == "action" || slices.Contains(a.takes, key) || a.impaired && slices.Contains(impairmentKeys, key)
+		if d.given(path+"."+key) && !allowed {
+			d.problem(path+"."+key, "found a key that action %s does not take; expected only at, action, %s", a.action, listed(a.keys()))
+			ok = false
+		}
+	}
+	for _, key := range a.needs {
+		if !d.given(path + "." + key) {
+			d.problem(path, "key %q is missing; action %s needs it", key, a.action)
+			ok = false
+		}
+	}
+	if slices.Contains(a.takes, "between") {
+		var good bool
+		x.Pair, good = d.resolvePair(f, path, x.pairNames, true)
+		ok = ok && good
+	}
+	if x.flow != "" {
+		ok = d.resolveFaultFlow(f, path, x) && ok
+	}
+	if x.node != "" {
+		var good bool
+		x.Node, good = d.node(f, path+".node", x.node)
+		ok = ok && good
+	}
+	x.Receiver = x.side == "receiver"
+	if x.At >= f.Timeout {
+		d.problem(path+".at", "found %s; expected less than the file's timeout of %s, at which the run ends", x.At, f.Timeout)
+		ok = false
+	}
+	return ok
+}
+
+func (a faultAction) keys() []string {
+	if a.impaired {
+		return append(slices.Clone(a.takes), impairmentKeys...)
+	}
+	return a.takes
+}
+
+func (d *decoder) resolveFaultFlow(f *File, path string, x *faultEntry) bool {
+	x.Flow = slices.IndexFunc(f.Flows, func(fl Flow) bool { return fl.Name == x.flow })
+	if x.Flow < 0 {
+		names := make([]string, len(f.Flows))
+		for i := range f.Flows {
+			names[i] = f.Flows[i].Name
+		}
+		d.unknown(path+".flow", "flow", x.flow, names)
+		return false
+	}
+	if qps := f.Flows[x.Flow].QPs; x.QP >= qps {
+		d.problem(path+".qp", "found %d; expected less than %d, the flow's qps", x.QP, qps)
+		return false
+	}
+	return true
+}

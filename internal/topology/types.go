@@ -1,0 +1,336 @@
+package topology
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/rvtsim/rvtsim/ib"
+)
+
+// File is a topology file with every default filled in. Slices keep the order of the
+// file, except Faults, which is in order of time. The reader of a File owns it;
+// nothing in it is shared with another File.
+type File struct {
+	Path     string // the name given to Load or Parse
+	Name     string // defaults to the file's base name without its extension
+	Seed     uint64
+	Duration time.Duration // flows post nothing after this; 0: no limit
+	Timeout  time.Duration // the run has failed if it is not done by then
+	Nodes    []Node
+	Network  Link // every pair of nodes that no entry of Links names
+	Links    []Link
+	Flows    []Flow // "traffic" in the file
+	Faults   []Fault
+	Expect   RunExpect
+}
+
+// Node is one simulated machine with one adapter.
+type Node struct {
+	Name    string
+	Address netip.AddrPort // GID and UDP socket; the port is never 0
+	Profile Profile
+	Strict  bool   // reserved: refuse what the IBTA leaves undefined
+	MTU     ib.MTU // active MTU of the port
+	Limits  Limits
+}
+
+// Profile names whose choices an adapter follows where the sources differ.
+type Profile string
+
+// The profiles.
+const (
+	ProfileIBTA   Profile = "ibta"
+	ProfileRDMAVT Profile = "rdmavt"
+	ProfileRXE    Profile = "rxe"
+)
+
+// Limits are what an adapter reports and enforces, by the names of
+// struct ibv_device_attr and struct ibv_qp_cap.
+type Limits struct {
+	MaxQP       int
+	MaxQPWR     int // per send queue and per receive queue
+	MaxCQE      int
+	MaxSGE      int
+	MaxInline   int // bytes
+	MaxRdAtomic int // READs and atomics outstanding, either direction
+	MaxSRQWR    int
+}
+
+// Link describes one direction between two nodes, or both. Pair is zero in
+// File.Network.
+type Link struct {
+	Pair      Pair
+	Latency   time.Duration
+	Jitter    time.Duration // each packet takes Latency plus 0 to Jitter
+	Bandwidth Rate          // 0: unlimited
+	Queue     int64         // bytes that wait for bandwidth; more are dropped; 0: unlimited
+	Impairment
+}
+
+// Impairment is what a link does wrong. Probabilities are 0 to 1, per packet.
+type Impairment struct {
+	Loss         float64
+	Duplicate    float64
+	Reorder      float64       // probability of being held back by ReorderDelay
+	ReorderDelay time.Duration // longer than the gaps between packets to have effect
+	Corrupt      float64       // one bit flipped, so that the ICRC is wrong
+	Rules        []Rule        // looked at in order before the probabilities; first match wins
+}
+
+// Rule picks single packets. A packet matches if Opcode and PSN, where given, are
+// its own. Of the matching packets, counted per direction of the link from 1, the
+// rule acts on the Nth and the following, Count in all.
+type Rule struct {
+	Action    RuleAction
+	HasOpcode bool
+	Opcode    ib.Opcode
+	HasPSN    bool
+	PSN       ib.PSN
+	Nth       uint64        // from 1
+	Every     uint64        // then every Every-th match after the Nth; 1: each
+	Count     uint64        // how often it acts at most; 0: without end
+	Delay     time.Duration // for RuleDelay
+}
+
+// RuleAction is what a Rule does to its packet.
+type RuleAction string
+
+// The actions of rules.
+const (
+	RuleDrop      RuleAction = "drop"
+	RuleDuplicate RuleAction = "duplicate"
+	RuleCorrupt   RuleAction = "corrupt"
+	RuleDelay     RuleAction = "delay"
+)
+
+// Pair selects directions between nodes, by index into File.Nodes.
+type Pair struct {
+	All      bool // every pair; the other fields mean nothing
+	From, To int
+	Both     bool // To to From as well
+}
+
+// Covers reports whether the pair selects the direction from one node to another.
+func (p Pair) Covers(from, to int) bool {
+	return p.All || p.From == from && p.To == to || p.Both && p.From == to && p.To == from
+}
+
+// Flow is a stream of work requests from one node to another. Field comments give
+// the unit; the manual (docs/topology.md) gives the meaning.
+type Flow struct {
+	Name      string
+	From, To  int       // indices into File.Nodes
+	Transport ib.QPType // RC, UC or UD
+	Ops       []WeightedOp
+	Sizes     Sizes
+	Count     uint64 // work requests per QP and direction; 0: until File.Duration
+	Depth     int    // work requests outstanding per QP; max_send_wr
+	QPs       int
+	Signal    Signal
+	Inline    bool
+	Solicited bool
+	Fence     bool
+
+	SRQ           *SRQ          // nil: each QP has its own receive queue
+	RecvDepth     int           // receives posted per QP; 0 if no operation takes one
+	RecvSize      int           // bytes
+	ReceiverDelay time.Duration // before the receiver posts its first receive
+	Notify        Notify
+
+	PathMTU         ib.MTU
+	PSN             *ib.PSN // first PSN of the first QP; nil: drawn from the seed
+	Timeout         uint8   // local ACK timeout code
+	RetryCnt        uint8
+	RNRRetry        uint8
+	MinRNRTimer     uint8 // RNR timer code
+	MaxRdAtomic     int
+	MaxDestRdAtomic int
+	RKey            RKeyChoice
+	Verify          bool
+	Start           time.Duration
+	Bidirectional   bool
+	Rate            Rate // payload per QP and direction; 0: as fast as it goes
+	Expect          FlowExpect
+}
+
+// WeightedOp is one operation of a mix; weights are relative.
+type WeightedOp struct {
+	Op     Op
+	Weight uint64
+}
+
+// Sizes are the lengths of a flow's messages. Atomics are always 8 bytes.
+type Sizes struct {
+	Kind   SizeKind
+	Values []int64 // SizeFixed: one; SizeRange: min and max; SizeList: taken in turn
+}
+
+// SizeKind says how Sizes.Values are meant.
+type SizeKind uint8
+
+// The kinds of Sizes.
+const (
+	SizeFixed SizeKind = 1
+	SizeRange SizeKind = 2 // drawn evenly from the seed
+	SizeList  SizeKind = 3
+)
+
+// Max returns the longest length in bytes.
+func (s Sizes) Max() int64 {
+	var m int64
+	for _, v := range s.Values {
+		m = max(m, v)
+	}
+	return m
+}
+
+// Signal says which send work requests ask for a completion.
+type Signal struct {
+	Kind  SignalKind
+	Every uint64 // for SignalEvery
+}
+
+// SignalKind is the kind of a Signal.
+type SignalKind uint8
+
+// The kinds of Signal.
+const (
+	SignalAll   SignalKind = 1
+	SignalEvery SignalKind = 2 // each Every-th, and the last
+	SignalLast  SignalKind = 3
+)
+
+// SRQ asks for one shared receive queue at each receiving node of a flow.
+type SRQ struct {
+	Size  int // max_wr; 0 in the file means qps * recv_depth
+	Limit int // SRQ_LIMIT_REACHED is raised below this; 0: not armed
+}
+
+// Notify says how completions are waited for.
+type Notify string
+
+// The ways to wait.
+const (
+	NotifyPoll  Notify = "poll"
+	NotifyEvent Notify = "event" // completion channel
+)
+
+// RKeyChoice says which rkey one-sided operations use.
+type RKeyChoice string
+
+// The choices of rkey. All but the first end in REM_ACCESS_ERR.
+const (
+	RKeyGood       RKeyChoice = "good"
+	RKeyBad        RKeyChoice = "bad"          // no region has it
+	RKeyNoAccess   RKeyChoice = "no_access"    // its region lacks the remote rights
+	RKeyOutOfRange RKeyChoice = "out_of_range" // the address leaves its region
+)
+
+// Fault is one entry of the schedule. Which fields count follows from Action.
+type Fault struct {
+	At         time.Duration // since the start of the run
+	Action     FaultAction
+	Pair       Pair       // Partition, Heal, SetImpairment
+	Impairment Impairment // SetImpairment
+	Flow       int        // ModifyQPError, PauseReceiver, ResumeReceiver: index into File.Flows
+	QP         int        // ModifyQPError: which QP of the flow, from 0; -1: all
+	Receiver   bool       // ModifyQPError: at the flow's receiver, else at its sender
+	Node       int        // KillNode: index into File.Nodes
+}
+
+// FaultAction is what a Fault does.
+type FaultAction string
+
+// The actions of faults.
+const (
+	Partition      FaultAction = "partition"
+	Heal           FaultAction = "heal"
+	SetImpairment  FaultAction = "set_impairment"
+	ModifyQPError  FaultAction = "modify_qp_error"
+	PauseReceiver  FaultAction = "pause_receiver"
+	ResumeReceiver FaultAction = "resume_receiver"
+	KillNode       FaultAction = "kill_node"
+)
+
+// Expect is what both a flow and the run as a whole may be expected to show. A nil
+// pointer or zero duration or rate means "not checked".
+type Expect struct {
+	Completions     []StatusCount // of send work requests; nil: not checked
+	Receives        []StatusCount // of receive work requests; nil: not checked
+	AllComplete     bool          // every posted send work request is done at the end
+	DataOK          bool          // every byte that arrived with SUCCESS is right
+	Retransmissions *Range        // packets sent again
+	Events          []EventCount  // asynchronous events; those not listed are not checked
+	MaxLatency      time.Duration // from post to completion, of successful work requests
+	MinRate         Rate          // payload
+}
+
+// FlowExpect is what one flow is expected to show.
+type FlowExpect struct {
+	Expect
+	QPState *ib.QPState // of every sending QP, at the end
+}
+
+// RunExpect is what the run as a whole is expected to show: sums over all flows and
+// nodes.
+type RunExpect struct {
+	Expect
+	Drops []DropCount // those not listed are not checked
+}
+
+// StatusCount is how many completions of a status are expected. A status that a
+// list does not name must not occur.
+type StatusCount struct {
+	Status ib.WCStatus
+	Count  Count
+}
+
+// EventCount is how many asynchronous events of a type are expected.
+type EventCount struct {
+	Event ib.EventType
+	Range Range
+}
+
+// DropCount is how many packets are expected to be dropped for a reason, by the
+// name that reports print; "total" for all of them.
+type DropCount struct {
+	Reason string
+	Range  Range
+}
+
+// Rate is bits per second; 0 means unlimited or not checked.
+type Rate int64
+
+// LinkBetween returns the description of the direction from one node to another, by
+// index: the entry of Links that covers it, else Network.
+func (f *File) LinkBetween(from, to int) Link {
+	for i := range f.Links {
+		if f.Links[i].Pair.Covers(from, to) {
+			return f.Links[i]
+		}
+	}
+	l := f.Network
+	l.Pair = Pair{From: from, To: to}
+	return l
+}
+
+// NodeIndex returns the index of the node of that name, or -1.
+func (f *File) NodeIndex(name string) int {
+	for i := range f.Nodes {
+		if f.Nodes[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// TakesReceives reports whether any operation of the flow consumes receive work
+// requests at the peer.
+func (f *Flow) TakesReceives() bool {
+	for _, o := range f.Ops {
+		if o.Op.TakesReceive() {
+			return true
+		}
+	}
+	return false
+}
