@@ -34,6 +34,8 @@ type ImpairedCounters struct {
 type Impaired struct {
 	inner  Port
 	policy *Impairment
+	// perDst holds the policies of single destinations; looked up only.
+	perDst map[ib.GID]*Impairment
 	now    func() vtime.Time
 
 	// held is sorted by (due, seq) from index head on.
@@ -75,6 +77,26 @@ func NewImpaired(p Port, policy *Impairment, now func() vtime.Time) *Impaired {
 // SetPolicy replaces the policy; nil heals the network. Held datagrams stay held.
 func (im *Impaired) SetPolicy(policy *Impairment) { im.policy = policy }
 
+// SetPolicyFor sets the policy of packets to one destination, in place of the general
+// one. A nil policy lets them all pass.
+func (im *Impaired) SetPolicyFor(dst ib.GID, policy *Impairment) {
+	if im.perDst == nil {
+		im.perDst = map[ib.GID]*Impairment{}
+	}
+	im.perDst[dst] = policy
+}
+
+// policyFor returns the policy that decides about packets to dst.
+func (im *Impaired) policyFor(dst ib.GID) *Impairment {
+	if p, ok := im.perDst[dst]; ok {
+		return p
+	}
+	return im.policy
+}
+
+// idle reports whether no policy can do anything to a packet.
+func (im *Impaired) idle() bool { return len(im.perDst) == 0 && !im.policy.Active() }
+
 // Policy returns the policy in force, to add rules or partitions; it may be nil.
 func (im *Impaired) Policy() *Impairment { return im.policy }
 
@@ -108,7 +130,7 @@ func (im *Impaired) ReadBatch(dst []Datagram) (int, error) {
 // back-pressure. If the port below refuses a datagram with an error, that one is
 // counted and dropped, the others are kept, and n is still len(src).
 func (im *Impaired) WriteBatch(src []Datagram) (int, error) {
-	if im.Held() == 0 && !im.policy.Active() {
+	if im.Held() == 0 && im.idle() {
 		n, err := im.inner.WriteBatch(src)
 		im.count.Offered += uint64(n)
 		im.count.Written += uint64(n)
@@ -134,7 +156,8 @@ func (im *Impaired) WriteBatch(src []Datagram) (int, error) {
 func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
 	d := &src[i]
 	info, _ := PeekInfo(d.Buf)
-	v := im.policy.Fate(now, &d.Path, info)
+	policy := im.policyFor(d.Path.Dst)
+	v := policy.Fate(now, &d.Path, info)
 	if v.Drop {
 		im.count.Lost[v.Reason]++
 		return
@@ -152,7 +175,7 @@ func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
 		left := 0
 		if v.Reordered {
 			im.count.Reordered++
-			left = im.policy.cfg.ReorderPackets
+			left = policy.cfg.ReorderPackets
 		}
 		im.count.Delayed++
 		im.hold(now.Add(v.Delay[0]), left, &first, nil)

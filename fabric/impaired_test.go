@@ -372,3 +372,36 @@ func TestTap(t *testing.T) {
 	_, err = NewTap(port, nil, true, nil).WriteBatch(datagrams(0, 1))
 	require.NoError(t, err, "a nil sink needs no clock")
 }
+
+// TestPolicyPerDestination: a destination with a policy of its own does not share the
+// fate of the others.
+func TestPolicyPerDestination(t *testing.T) {
+	lossy, err := NewImpairment(ImpairmentConfig{Loss: 1}, 1)
+	require.NoError(t, err)
+	inner := &recordingPort{}
+	im := NewImpaired(inner, nil, func() vtime.Time { return 0 })
+	a, b := ib.GIDFromIPv4(10, 0, 0, 1), ib.GIDFromIPv4(10, 0, 0, 2)
+	im.SetPolicyFor(b, lossy)
+	batch := []Datagram{{Path: wire.Path{Dst: a}, Buf: make([]byte, 16)}, {Path: wire.Path{Dst: b}, Buf: make([]byte, 16)}}
+	n, err := im.WriteBatch(batch)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, []ib.GID{a}, inner.dsts)
+	im.SetPolicyFor(b, nil)
+	_, err = im.WriteBatch(batch)
+	require.NoError(t, err)
+	require.Equal(t, []ib.GID{a, a, b}, inner.dsts)
+}
+
+// recordingPort notes where datagrams go.
+type recordingPort struct {
+	Port
+	dsts []ib.GID
+}
+
+func (p *recordingPort) WriteBatch(src []Datagram) (int, error) {
+	for i := range src {
+		p.dsts = append(p.dsts, src[i].Path.Dst)
+	}
+	return len(src), nil
+}
