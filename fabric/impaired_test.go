@@ -399,6 +399,8 @@ type recordingPort struct {
 	dsts []ib.GID
 }
 
+func (p *recordingPort) BatchSize() int { return 16 }
+
 func (p *recordingPort) WriteBatch(src []Datagram) (int, error) {
 	for i := range src {
 		p.dsts = append(p.dsts, src[i].Path.Dst)
