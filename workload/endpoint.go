@@ -37,6 +37,8 @@ type Hooks struct {
 	Latency Recorder
 	// Completion sees every completion that was polled. wc is valid during the call.
 	Completion func(now vtime.Time, wc *cq.WC)
+	// RecvCompletion, if not nil, sees those of receives in its stead.
+	RecvCompletion func(now vtime.Time, wc *cq.WC)
 }
 
 // Recorder collects durations in nanoseconds, a histogram for example.

@@ -145,7 +145,10 @@ func (e *Endpoint) buildRecv(c *conn, r *recvRing, slot int) swqe.RecvWR {
 
 // recvDone takes one completion of a receive.
 func (e *Endpoint) recvDone(now vtime.Time, wc *cq.WC) {
-	if e.Hooks.Completion != nil {
+	switch {
+	case e.Hooks.RecvCompletion != nil:
+		e.Hooks.RecvCompletion(now, wc)
+	case e.Hooks.Completion != nil:
 		e.Hooks.Completion(now, wc)
 	}
 	e.stats.RecvStatuses[wc.Status]++
