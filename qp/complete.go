@@ -27,6 +27,9 @@ func (q *QP) CompleteSWQE(w *swqe.SWQE, opcode ib.WCOpcode, status ib.WCStatus, 
 		}
 	}
 	q.SLast = q.ring.Next(q.SLast)
+	if q.SQ != nil {
+		q.SQ.Retired()
+	}
 	if wanted && !q.Env.enter(q.SendCQ, &wc, status != ib.WCSuccess) && p.CQErrorKillsQP {
 		q.errorQP(ib.WCLocQPOpErr, ib.CauseCQOverflow, ib.CauseFlushCQError, false)
 	}

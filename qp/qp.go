@@ -23,6 +23,7 @@ type InitAttr struct {
 	RecvCQ   *cq.CQ
 	SRQ      *swqe.SRQ // nil: the QP has a receive queue of its own
 	RQ       swqe.RecvQueue
+	SQ       SendQueue // nil unless the program's own send ring is to be told
 	Cap      Cap
 	Type     ib.QPType
 	SQSigAll bool // sq_sig_all: every send completes with a CQE
@@ -94,6 +95,7 @@ type QP struct {
 	SendCQ, RecvCQ *cq.CQ
 	SRQ            *swqe.SRQ
 	RQ             swqe.RecvQueue // its own queue, nil with an SRQ
+	SQ             SendQueue      // told of each WQE retired, may be nil
 	Cap            Cap
 
 	// Requester
@@ -159,7 +161,7 @@ type QP struct {
 
 // New creates a QP in RESET. The owner has checked attr against its limits.
 func New(env *Env, qpn ib.QPN, pd mr.PD, attr *InitAttr) *QP {
-	q := &QP{Env: env, QPN: qpn, Type: attr.Type, PD: pd, Context: attr.Context, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, RQ: attr.RQ, Cap: attr.Cap, HeapPos: -1}
+	q := &QP{Env: env, QPN: qpn, Type: attr.Type, PD: pd, Context: attr.Context, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, RQ: attr.RQ, SQ: attr.SQ, Cap: attr.Cap, HeapPos: -1}
 	q.ring = swqe.NewRing(attr.Cap.MaxSendWR + 1)
 	if q.SRQ == nil && q.RQ == nil {
 		q.RQ = swqe.NewRQ(attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE)
