@@ -32,34 +32,37 @@ func loadAll(t *testing.T) (dir string, loads [][]*Package) {
 	return dir, loads
 }
 
-func report(t *testing.T, problems []Problem) {
-	t.Helper()
-	for _, p := range problems {
-		t.Error(p)
-	}
-}
-
-func TestImports(t *testing.T) {
-	_, loads := loadAll(t)
-	for _, pkgs := range loads {
-		report(t, CheckImports(pkgs))
-	}
-	report(t, CheckConstraints(loads...))
-}
-
-func TestPurity(t *testing.T) {
-	dir, loads := loadAll(t)
-	seen := make(map[Problem]bool) // most files are the same under every set of tags
-	pure := 0
-	for _, pkgs := range loads {
-		problems, err := CheckPurity(dir, pkgs)
-		require.NoError(t, err)
+// reporter prints each problem once, since most are the same under every set of tags.
+func reporter(t *testing.T) func([]Problem) {
+	seen := make(map[Problem]bool)
+	return func(problems []Problem) {
+		t.Helper()
 		for _, p := range problems {
 			if !seen[p] {
 				t.Error(p)
 			}
 			seen[p] = true
 		}
+	}
+}
+
+func TestImports(t *testing.T) {
+	_, loads := loadAll(t)
+	report := reporter(t)
+	for _, pkgs := range loads {
+		report(CheckImports(pkgs))
+	}
+	report(CheckConstraints(loads...))
+}
+
+func TestPurity(t *testing.T) {
+	dir, loads := loadAll(t)
+	report := reporter(t)
+	pure := 0
+	for _, pkgs := range loads {
+		problems, err := CheckPurity(dir, pkgs)
+		require.NoError(t, err)
+		report(problems)
 		for _, p := range pkgs {
 			if r, ok := lookup(table, p.Rel()); ok && r.Kind == Pure {
 				pure++

@@ -113,6 +113,7 @@ var table = []Rule{
 	// Commands and what only they need.
 	{Package: "cmd/rvtsim", Kind: Open, Reason: "the command"},
 	{Package: "internal/topology", Kind: Open, Reason: "reads topology files"},
+	{Package: "internal/runner", Kind: Open, Reason: "carries out a topology file in virtual time or on sockets"},
 	{Package: "internal/report", Kind: Open, Reason: "prints results"},
 	{Package: "internal/replay", Kind: Open, Reason: "re-runs a recorded run"},
 	{Package: "internal/daemon/...", Kind: Open, Reason: "hosts devices for other processes"},

@@ -176,6 +176,8 @@ func receiver(fn *ast.FuncDecl) string {
 // sleepAllowed is where tests meet programs that they cannot wait for in another way.
 const sleepAllowed = "tests/interop"
 
+// checkSleep rejects time.Sleep in tests. Within a call of synctest.Test the clock is
+// virtual and sleeping is how a test moves it.
 func checkSleep(f *goFile) []Problem {
 	if !f.isTest() || f.dir() == sleepAllowed || strings.HasPrefix(f.path, sleepAllowed+"/") {
 		return nil
@@ -184,9 +186,15 @@ func checkSleep(f *goFile) []Problem {
 	if name == "" {
 		return nil
 	}
+	bubble := importName(f.ast, "testing/synctest")
 	var out []Problem
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.CallExpr:
+			if fn, ok := n.Fun.(*ast.SelectorExpr); ok && bubble != "" && fn.Sel.Name == "Test" {
+				x, ok := fn.X.(*ast.Ident)
+				return !ok || x.Name != bubble
+			}
 		case *ast.SelectorExpr:
 			if x, ok := n.X.(*ast.Ident); ok && x.Name == name && n.Sel.Name == "Sleep" {
 				out = append(out, f.problem(n.Pos(), RuleSleep, "", "a test waits for an event, a deadline or virtual time, not for a while"))
