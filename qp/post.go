@@ -191,7 +191,7 @@ func (q *QP) PostRecv(wrs []swqe.RecvWR) (n int, err error) {
 			q.recvComplete(&cq.WC{WRID: wrs[i].WRID, Status: ib.WCWRFlushErr, VendorErr: ib.CauseFlushPosted}, true)
 			continue
 		}
-		if err := rq.Post(verb, q.object(), &wrs[i]); err != nil {
+		if err := rq.Post(verb, q, &wrs[i]); err != nil {
 			return i, err
 		}
 		q.Env.Ctr.RecvsPosted++

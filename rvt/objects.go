@@ -261,7 +261,7 @@ func (d *Device) PostSRQRecv(s *swqe.SRQ, wrs []swqe.RecvWR) (n int, err error) 
 		return 0, ib.NewVerbError(ib.EINVAL, "post_srq_recv", s.String(), "it is filled by the program itself")
 	}
 	for i := range wrs {
-		if err := rq.Post("post_srq_recv", s.String(), &wrs[i]); err != nil {
+		if err := rq.Post("post_srq_recv", s, &wrs[i]); err != nil {
 			return i, err
 		}
 		d.env.Ctr.RecvsPosted++

@@ -1,6 +1,7 @@
 package swqe
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/rvtsim/rvtsim/ib"
@@ -66,14 +67,15 @@ func (q *RQ) next(i int) int {
 	return i
 }
 
-// Post appends a receive, copying it. EINVAL for too many SGEs, ENOMEM if full.
-func (q *RQ) Post(verb, object string, wr *RecvWR) error {
+// Post appends a receive, copying it. EINVAL for too many SGEs, ENOMEM if full. object
+// is named in errors only.
+func (q *RQ) Post(verb string, object fmt.Stringer, wr *RecvWR) error {
 	if len(wr.SGL) > q.maxSGE {
-		return ib.NewVerbError(ib.EINVAL, verb, object, "wr "+strconv.FormatUint(wr.WRID, 10)+" has "+strconv.Itoa(len(wr.SGL))+" scatter entries, the queue allows "+strconv.Itoa(q.maxSGE))
+		return ib.NewVerbError(ib.EINVAL, verb, object.String(), "wr "+strconv.FormatUint(wr.WRID, 10)+" has "+strconv.Itoa(len(wr.SGL))+" scatter entries, the queue allows "+strconv.Itoa(q.maxSGE))
 	}
 	next := q.next(q.head)
 	if next == q.tail || q.maxWR == 0 {
-		return ib.NewVerbError(ib.ENOMEM, verb, object, "the receive queue is full: "+strconv.Itoa(q.maxWR)+" receives are posted")
+		return ib.NewVerbError(ib.ENOMEM, verb, object.String(), "the receive queue is full: "+strconv.Itoa(q.maxWR)+" receives are posted")
 	}
 	if q.slots == nil {
 		q.slots = make([]RWQE, q.maxWR+1)
