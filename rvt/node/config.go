@@ -1,0 +1,73 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// ErrClosed is what calls of a closed node return.
+var ErrClosed = errors.New("node: closed")
+
+// epoch is the zero of the process's clock.
+var epoch = time.Now()
+
+// Now is the process's clock: monotonic time since the process started. Ports whose
+// arrival times are to agree with their node's clock use it too.
+func Now() vtime.Time { return vtime.Time(time.Since(epoch)) }
+
+// Config describes a node. The zero value is ready to use.
+type Config struct {
+	// Now is the clock; nil means the package's [Now]. Decorators of the port that
+	// need a clock must get the same one.
+	Now func() vtime.Time
+	// Events takes the device's asynchronous events and completion notifications, in
+	// order. It is called by whoever drives the node, with the node locked: it must be
+	// quick, must not call the node, and must not keep the slice. If nil, the events
+	// stay in the device until somebody polls them inside Do.
+	Events func([]rvt.Event)
+	// Manual starts no background goroutine. Whoever made the node must call Progress
+	// often enough, or packets and timers wait.
+	Manual bool
+}
+
+// Counters is a snapshot of everything that a node counts.
+type Counters struct {
+	Device qp.Counters
+	Port   fabric.PortCounters
+	Node   Stats
+}
+
+// Stats counts what the host itself does.
+type Stats struct {
+	Passes           uint64 // passes, by whomever
+	BackgroundPasses uint64 // passes by the background goroutine
+	Waits            uint64 // times that the background goroutine waited in the port
+	Naps             uint64 // times that it kept away because a program polls
+	Wakeups          uint64 // times that somebody ended its wait
+	Loopback         uint64 // packets to the node's own address, never given to the port
+	TxRefused        uint64 // packets that the port refused with an error, dropped
+	GatherFaults     uint64 // packets dropped because their payload could not be read
+	Backpressure     uint64 // times that packets had to wait for room in the port
+}
+
+// check says why dev cannot use port.
+func check(dev *rvt.Device, port fabric.Port) error {
+	if dev == nil || port == nil {
+		return errors.New("node: device or port is nil")
+	}
+	cfg := dev.Config()
+	if !slices.Contains(dev.GIDs(), port.LocalGID()) {
+		return fmt.Errorf("node: device %q does not have the port's address %v in its GID table", cfg.Name, port.LocalGID())
+	}
+	if cfg.MTU > port.MTU() {
+		return fmt.Errorf("node: device %q has an active MTU of %v, its port carries %v", cfg.Name, cfg.MTU, port.MTU())
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+// Package node is the real-time host of one [rvt.Device]: it gives the device a
+// clock, a [fabric.Port], and an owner at every moment.
+//
+// # Who drives
+//
+// The device is a state machine that must be driven: packets have to be read, timers
+// to be run, packets to be sent. One pass does all of that, and it is a plain call.
+// Any goroutine may make it, one at a time:
+//
+//   - A program that polls its completion queue calls [Node.Progress] when the queue
+//     is empty. It pays for system calls but never for a wake-up.
+//   - A program that posts work to an idle queue pair sends it before the post
+//     returns; what it posts to a busy one is sent with the next pass, so that it
+//     travels in larger batches.
+//   - A background goroutine drives when nobody else does: for one-sided traffic,
+//     timers, and programs that sleep in a completion channel. It waits in the port,
+//     without a deadline when no timer runs, so an idle node uses no processor time.
+//
+// The background goroutine must not compete with a program that polls: each packet
+// would wake it for nothing. So it watches a counter of Progress calls. While that
+// moves it stays away from the port and looks again after 50 us, later after 1 ms;
+// when the counter has stood still for such a nap it takes over. A caller that is about to block says so
+// with [Node.Park], and the background goroutine takes over at once.
+//
+// # Locking
+//
+// One mutex makes its holder the owner of device and port. The system calls of a pass
+// are made under it as well: a port belongs to one caller at a time anyway, packets
+// leave in the order in which they were built, and nothing has to be copied to be sent
+// after unlocking. A pass is bounded, so a caller waits for one pass at most: some
+// hundred microseconds when the pass moves its limit of data. Progress never waits;
+// it returns if somebody else is driving. Only the wait for the socket happens outside
+// the mutex.
+//
+// # Memory
+//
+// Steady traffic does not allocate. Packets are built in one arena, back to back, so
+// that a port can hand equal ones to the system as one piece; payload is gathered for
+// a whole batch at once and completions are shown after that.
+package node

@@ -1,0 +1,266 @@
+package node
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// Node hosts a device in real time. All methods are safe for concurrent use.
+type Node struct {
+	cfg  Config
+	now  func() vtime.Time
+	port fabric.Port
+	wait fabric.Waiter // nil if the port cannot wait
+	gids []ib.GID      // the device's own, for loopback
+
+	// Watched by the background goroutine, written by others without the mutex.
+	polls   atomic.Uint64 // Progress calls
+	parks   atomic.Uint64 // Park calls
+	napping atomic.Bool
+	stopped atomic.Bool
+	kick    chan struct{} // ends a nap
+	quit    chan struct{} // closed by Close
+	done    chan struct{} // closed when the background goroutine has ended
+
+	mu  sync.Mutex // owns everything below, and the port
+	dev *rvt.Device
+
+	closed bool
+	err    error // why the port failed, nil while it works
+
+	// The background goroutine waits in the port until sleepUntil. Whoever gives the
+	// device something earlier to do resets sleeping and wakes it.
+	sleeping   bool
+	sleepUntil vtime.Time
+	deferred   int // posts since the last pass that nobody has sent yet
+
+	rx      []fabric.Datagram
+	out     rvt.Outbox
+	gather  mr.Batch
+	arena   []byte            // frames of one batch, back to back
+	tx      []fabric.Datagram // what was built; tx[txHead:] still has to go
+	txHead  int
+	blocked bool // the port or the loopback queue took less than it was offered
+	budget  budget
+	loop    loopback
+	events  []rvt.Event
+	stats   Stats
+}
+
+// New makes a node of a device and a port and starts to drive it. Device and port
+// belong to the node from now on; Close closes the port.
+func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
+	if err := check(dev, port); err != nil {
+		return nil, err
+	}
+	size := max(port.BatchSize(), 1)
+	n := &Node{
+		cfg: cfg, now: cfg.Now, port: port, dev: dev, gids: dev.GIDs(),
+		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
+		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size),
+		arena:  make([]byte, 0, size*frameBytes(dev.Config().MTU)),
+		budget: newBudget(size), events: make([]rvt.Event, eventBatch),
+	}
+	if n.now == nil {
+		n.now = Now
+	}
+	n.wait, _ = port.(fabric.Waiter)
+	if cfg.Manual {
+		close(n.done)
+	} else {
+		go n.run()
+	}
+	return n, nil
+}
+
+// Port returns the node's port. Only its LocalGID, MTU and BatchSize may be used, and
+// what its implementation allows beside its owner.
+func (n *Node) Port() fabric.Port { return n.port }
+
+// Now reads the node's clock.
+func (n *Node) Now() vtime.Time { return n.now() }
+
+// Progress makes one pass: it reads what has arrived, runs timers that are due, and
+// sends what there is to send. It reports whether it did anything. If somebody else is
+// driving it returns false at once. It never blocks and does not allocate.
+func (n *Node) Progress() (worked bool) {
+	n.polls.Add(1)
+	if !n.mu.TryLock() {
+		return false
+	}
+	worked = n.pass()
+	n.unlock()
+	return worked
+}
+
+// Park says that the caller, who may have been polling, is about to block until an
+// event comes. It makes a last pass if nobody else is driving, and hands the driving
+// over to the background goroutine. Look for the event again after Park.
+func (n *Node) Park() {
+	if n.mu.TryLock() {
+		n.pass()
+		n.unlock()
+	}
+	n.parks.Add(1)
+	if n.napping.Load() {
+		select {
+		case n.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Do runs f as the owner of the device and then sends what came of it. f must not keep
+// d, block, or call the node. It returns ErrClosed, or why the port failed, without
+// running f if the node no longer works.
+func (n *Node) Do(f func(d *rvt.Device, now vtime.Time)) error {
+	d, err := n.Begin()
+	if err != nil {
+		return err
+	}
+	defer n.End(SendNow)
+	f(d, n.now())
+	return nil
+}
+
+// Urgency says what End does about packets that wait to be sent.
+type Urgency uint8
+
+const (
+	// SendLater leaves them to the next pass. After some such calls they are sent
+	// all the same.
+	SendLater Urgency = iota
+	// SendNow sends them before End returns, as far as one pass goes.
+	SendNow
+)
+
+// Begin makes the caller the owner of the device, until it calls End from the same
+// goroutine; see Do. It is Do without a function, for calls that must not allocate.
+// On an error there is nothing to End.
+func (n *Node) Begin() (*rvt.Device, error) {
+	n.mu.Lock()
+	if n.closed || n.err != nil {
+		err := n.err
+		n.mu.Unlock()
+		if err == nil {
+			err = ErrClosed
+		}
+		return nil, err
+	}
+	return n.dev, nil
+}
+
+// End gives the device back.
+func (n *Node) End(u Urgency) {
+	if n.dev.Pending() {
+		if n.deferred++; u == SendNow || n.deferred >= deferLimit {
+			n.emit(n.now())
+			n.deferred = 0
+		}
+	}
+	n.dispatch()
+	n.unlock()
+}
+
+// deferLimit is how many posts may wait for a pass: enough to fill a segmentation
+// offload train twice, few enough that the wire does not idle meanwhile.
+const deferLimit = 32
+
+// unlock gives up ownership, and wakes the background goroutine if it would sleep
+// longer than the device can wait.
+func (n *Node) unlock() {
+	wake := n.sleeping && (n.dev.Pending() || n.blocked || n.loop.len() > 0 || n.deadline() < n.sleepUntil)
+	if wake {
+		n.sleeping = false
+		n.stats.Wakeups++
+	}
+	n.mu.Unlock()
+	if wake && n.wait != nil {
+		n.wait.Wake()
+	}
+}
+
+// deadline is when a pass is due even if no packet arrives.
+func (n *Node) deadline() vtime.Time {
+	return vtime.Min(n.dev.Deadline(), fabric.DeadlineOf(n.port))
+}
+
+// eventBatch is how many events are handed on per call.
+const eventBatch = 64
+
+// dispatch hands the device's events on. The owner calls it, so that their order is
+// that of the device; the receiver only queues them.
+func (n *Node) dispatch() {
+	if n.cfg.Events == nil || !n.dev.HasEvents() {
+		return
+	}
+	for {
+		k := n.dev.PollEvents(n.events)
+		if k == 0 {
+			return
+		}
+		n.cfg.Events(n.events[:k])
+		clear(n.events[:k])
+	}
+}
+
+// Counters returns a snapshot.
+func (n *Node) Counters() Counters {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return Counters{Device: *n.dev.Counters(), Port: *n.port.Counters(), Node: n.stats}
+}
+
+// Err returns nil while the node works, ErrClosed after Close, or the error of the
+// port that put an end to it.
+func (n *Node) Err() error {
+	if !n.stopped.Load() {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return n.err
+	}
+	return ErrClosed
+}
+
+// fail ends the node because its port does not work any more. The owner calls it.
+func (n *Node) fail(err error) {
+	if n.err != nil || n.closed {
+		return
+	}
+	n.err = err
+	n.stopped.Store(true)
+	n.dispatch()
+	if n.cfg.Events != nil {
+		n.cfg.Events([]rvt.Event{{Type: ib.EventDeviceFatal}})
+	}
+	if n.wait != nil {
+		n.wait.Wake() // the background goroutine ends
+	}
+}
+
+// Close stops the node and closes its port. It returns when the background goroutine
+// has ended. Packets that were not sent are lost. Closing twice is no error.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		<-n.done
+		return nil
+	}
+	n.closed = true
+	n.stopped.Store(true)
+	n.mu.Unlock()
+	close(n.quit)
+	err := n.port.Close() // ends a Wait
+	<-n.done
+	return err
+}

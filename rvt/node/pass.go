@@ -1,0 +1,253 @@
+package node
+
+import (
+	"errors"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// Bounds of one pass. They bound how long a poster waits for the mutex.
+const (
+	// maxRounds is how often packets to the node itself are turned round in a pass.
+	maxRounds = 4
+	// maxBatches is the most batches sent in one go.
+	maxBatches = 4
+)
+
+// maxHeaderBytes is more than BTH and extended headers of any opcode.
+const maxHeaderBytes = 64
+
+// frameBytes is the room that one packet needs in the arena.
+func frameBytes(m ib.MTU) int { return maxHeaderBytes + m.Bytes() + 3 + wire.ICRCBytes }
+
+// pass does everything that there is to do now, within bounds. It reports whether
+// there was anything, and so whether another pass may find more.
+func (n *Node) pass() (worked bool) {
+	if n.stopped.Load() {
+		return false
+	}
+	n.stats.Passes++
+	n.deferred = 0
+	now := n.now()
+	for round := 0; ; round++ {
+		got := n.receiveLoopback(now)
+		if round == 0 {
+			got = n.receive(now) || got
+		}
+		if n.dev.Deadline() <= now {
+			n.dev.Expire(now)
+			got = true
+		}
+		if got {
+			n.dev.Commit(now)
+			n.loop.release()
+		}
+		sent := n.emit(now)
+		worked = worked || got || sent
+		if n.loop.len() == 0 || round == maxRounds-1 {
+			break
+		}
+	}
+	n.dispatch()
+	return worked
+}
+
+// receive takes one batch from the port. The payloads stay in the port's buffers, which
+// live until the next batch; the Commit that follows has copied them by then.
+func (n *Node) receive(now vtime.Time) bool {
+	k, err := n.port.ReadBatch(n.rx)
+	if err != nil {
+		n.fail(err)
+		return false
+	}
+	for i := range n.rx[:k] {
+		d := &n.rx[i]
+		n.input(now, &d.Path, d.Buf[:len(d.Buf)-wire.ICRCBytes])
+	}
+	return k > 0
+}
+
+// receiveLoopback takes the packets that the node sent to itself.
+func (n *Node) receiveLoopback(now vtime.Time) bool {
+	k := 0
+	for f := n.loop.next(); f != nil; f = n.loop.next() {
+		n.input(now, &f.path, f.buf[:len(f.buf)-wire.ICRCBytes])
+		k++
+	}
+	return k > 0
+}
+
+func (n *Node) input(now vtime.Time, path *wire.Path, b []byte) {
+	var pkt wire.Packet
+	if r := wire.Decode(b, &pkt); r != wire.DropNone {
+		n.dev.Drop(r)
+		return
+	}
+	n.dev.Receive(now, path, &pkt)
+}
+
+// emit sends until there is nothing left, the port is full, or enough is done. It
+// reports whether any packet went out.
+func (n *Node) emit(now vtime.Time) (sent bool) {
+	if n.stopped.Load() {
+		return false
+	}
+	for range maxBatches {
+		if n.txHead < len(n.tx) {
+			before := n.txHead
+			n.flush()
+			sent = sent || n.txHead > before
+			if n.txHead < len(n.tx) {
+				return sent
+			}
+		}
+		n.out.Reset()
+		more := n.dev.Emit(now, &n.out, n.budget.packets)
+		n.build()
+		n.dev.Commit(now) // the payload is in the arena
+		if n.txHead < len(n.tx) {
+			before := n.txHead
+			n.flush()
+			sent = sent || n.txHead > before
+		}
+		if !more {
+			return sent
+		}
+	}
+	return sent
+}
+
+// build lays the packets of the outbox out in the arena and fetches their payload, all
+// of it with one gather.
+func (n *Node) build() {
+	n.arena, n.tx, n.txHead = n.arena[:0], n.tx[:0], 0
+	if len(n.out.Packets) == 0 {
+		return
+	}
+	for i := range n.out.Packets {
+		p := &n.out.Packets[i]
+		p.Pkt.Pad = wire.PadFor(p.Len)
+		start := len(n.arena)
+		if need := maxHeaderBytes + p.Len + 3 + wire.ICRCBytes; need > cap(n.arena)-start {
+			// The arena has room for a full batch of full packets. Should a device
+			// build longer ones, their frames go elsewhere rather than move the rest.
+			n.arena, start = make([]byte, 0, max(need, cap(n.arena))), 0
+		}
+		b := wire.AppendHeaders(n.arena[start:start], &p.Pkt)
+		h := len(b)
+		b = b[:h+p.Len+int(p.Pkt.Pad)+wire.ICRCBytes]
+		clear(b[h+p.Len:])
+		n.out.Gather(&n.gather, i, b[h:h+p.Len])
+		n.arena = n.arena[:start+len(b)]
+		n.tx = append(n.tx, fabric.Datagram{Path: p.Path, Buf: b})
+	}
+	n.budget.learn(len(n.arena), len(n.tx))
+	if n.gather.Len() > 0 {
+		for _, f := range n.gather.Read() {
+			n.dropFaulty(ib.QPN(f.Tag))
+		}
+	}
+}
+
+// dropFaulty takes back the packets of a QP whose memory could not be read, and tells
+// the QP.
+func (n *Node) dropFaulty(qpn ib.QPN) {
+	// Packets and frames correspond only as long as none has been taken out, so the
+	// frames stay and lose their buffer; flush passes over them.
+	for i := range n.out.Packets {
+		if p := &n.out.Packets[i]; p.QPN == qpn && p.SegLen > 0 && n.tx[i].Buf != nil {
+			n.tx[i].Buf = nil
+			n.stats.GatherFaults++
+		}
+	}
+	n.dev.GatherFault(uint32(qpn))
+}
+
+// flush hands tx[txHead:] to the port, and what is for the node itself to the loopback
+// queue, in order. What does not fit stays.
+func (n *Node) flush() {
+	n.blocked = false
+	for n.txHead < len(n.tx) && !n.blocked {
+		d := &n.tx[n.txHead]
+		switch {
+		case d.Buf == nil:
+			n.txHead++
+		case n.isOwn(d.Path.Dst):
+			if n.loop.push(&d.Path, d.Buf) {
+				n.stats.Loopback++
+				n.txHead++
+			} else {
+				n.blocked = true
+			}
+		default:
+			if !n.write(n.runLength()) {
+				return
+			}
+		}
+	}
+	if n.blocked {
+		n.stats.Backpressure++
+	}
+}
+
+// runLength is the number of frames from txHead on that go to the port together.
+func (n *Node) runLength() int {
+	i := n.txHead + 1
+	for i < len(n.tx) && n.tx[i].Buf != nil && !n.isOwn(n.tx[i].Path.Dst) {
+		i++
+	}
+	return i - n.txHead
+}
+
+// write offers k frames to the port; false if the port has failed.
+func (n *Node) write(k int) bool {
+	end := n.txHead + k
+	sent, err := n.port.WriteBatch(n.tx[n.txHead:end])
+	n.txHead += min(max(sent, 0), k)
+	switch {
+	case errors.Is(err, fabric.ErrClosed):
+		n.fail(err)
+		n.txHead = len(n.tx)
+		return false
+	case err != nil:
+		// The port refuses the next one; a network would have lost it.
+		n.stats.TxRefused++
+		n.txHead = min(n.txHead+1, end)
+	case n.txHead < end:
+		n.blocked = true
+	}
+	return true
+}
+
+func (n *Node) isOwn(g ib.GID) bool {
+	for i := range n.gids {
+		if n.gids[i] == g {
+			return true
+		}
+	}
+	return false
+}
+
+// budget chooses how many packets to build at once: as many as the port likes, but no
+// more bytes than stay in a core's cache between the gather and the system call.
+type budget struct {
+	packets, most int
+	average       int // bytes of a frame, as seen lately
+}
+
+const (
+	// batchBytes holds two full segmentation offload trains.
+	batchBytes = 128 << 10
+	// leastBatch keeps a train of full packets whole.
+	leastBatch = 16
+)
+
+func newBudget(most int) budget { return budget{packets: most, most: most} }
+
+func (b *budget) learn(bytes, frames int) {
+	b.average = (b.average + bytes/frames) / 2
+	b.packets = min(max(batchBytes/max(b.average, 1), leastBatch), b.most)
+}
