@@ -214,10 +214,10 @@ func (q *QP) seqNAK(now vtime.Time, psn ib.PSN) {
 	if q.SFlags&SWaitRNR != 0 {
 		return
 	}
-	if q.Env.Prof.SeqNAKKeepsRetry && q.SRetry > 0 {
-		q.SRetry = q.Attr.RetryCnt
-	}
 	q.restartRC(now, psn, ib.CauseRetrySequence)
+	if q.Env.Prof.SeqNAKKeepsRetry && q.can(ProcessSendOK) {
+		q.SRetry = q.Attr.RetryCnt // after the restart has taken one off, as hfi1 does
+	}
 }
 
 // getCredit (kernel: rvt_get_credit) takes the end-to-end credit of an ACK.
