@@ -208,7 +208,11 @@ func (in *Interp) receive(f *flight) wire.DropReason {
 	default:
 		r = f.to.dev.Receive(in.now, &f.path, &pkt)
 	}
-	if r != wire.DropNone {
+	switch r {
+	case wire.DropNone:
+	case wire.DropDuplicate: // it may be answered all the same
+		in.tracef("%s sees a duplicate: %s psn=%d", f.to.name, opName(pkt.Opcode), pkt.PSN)
+	default:
 		in.tracef("%s drops %s psn=%d: %s", f.to.name, opName(pkt.Opcode), pkt.PSN, r)
 	}
 	return r
