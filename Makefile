@@ -14,8 +14,8 @@ FUZZ     ?= .
 BENCH    ?= .
 COUNT    ?= 1
 CAMPAIGN ?= 60
-# A new seed with each commit, the same one for everybody who has that commit.
-SEED     ?= $(shell git rev-parse --short=16 HEAD 2>/dev/null || echo 1)
+# The first of the seeds: new with each commit, the same for everybody who has that commit.
+SEED     ?= $(shell printf '0x%.8s' "$$(git rev-parse HEAD 2>/dev/null || echo 1)")
 
 .PHONY: help
 help: ## list the targets
@@ -77,9 +77,9 @@ fuzz: ## every fuzz target for FUZZTIME seconds (FUZZ=pattern chooses some)
 	@$(PHASE) "fuzz" tools/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
 .PHONY: campaign
-campaign: ## random worlds for CAMPAIGN seconds, from SEED
-	@$(PHASE) "campaign, seed $(SEED)" env RVTSIM_SEED=$(SEED) RVTSIM_CAMPAIGN_SECONDS=$(CAMPAIGN) \
-		go test -tags invariants -count=1 -timeout 0 -v ./tests/campaign/...
+campaign: ## random worlds for CAMPAIGN seconds, from seed SEED on
+	@$(PHASE) "campaign from seed $(SEED)" go test -tags invariants -count=1 -timeout 0 -v -run 'TestCampaign$$' \
+		./tests/campaign -campaign.seeds=$(SEED)..0xffffffffffff -campaign.for=$(CAMPAIGN)s
 
 .PHONY: bench
 bench: ## benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)
