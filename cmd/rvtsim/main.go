@@ -83,6 +83,6 @@ environment failed (a port in use, say).`,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newReplay(), newVersion())
+	root.AddCommand(newRun(), newValidate(), newReplay(), newVersion())
 	return root
 }

@@ -1,0 +1,480 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/fabric/udp"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/topology"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/rvt/node"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/workload"
+)
+
+// EnvError says that the machine did not allow what the file asks for: a port in use,
+// an address that is not local.
+type EnvError struct{ Err error }
+
+func (e *EnvError) Error() string { return e.Err.Error() }
+func (e *EnvError) Unwrap() error { return e.Err }
+
+// udpRun is a run on sockets.
+type udpRun struct {
+	file    *topology.File
+	nodes   []*udpNode
+	runs    []*flowRun
+	tallies []tally
+	start   vtime.Time
+}
+
+// udpNode is a node with the goroutine that runs its programs.
+type udpNode struct {
+	topo     *topology.Node
+	dev      *rvt.Device
+	node     *node.Node
+	port     fabric.Port
+	impaired *fabric.Impaired
+	apps     []*workload.Endpoint
+	appOf    map[any]*workload.Endpoint
+	wake     chan struct{}
+	done     atomic.Bool // its programs have nothing more to do
+	progress atomic.Uint64
+	killed   atomic.Bool
+}
+
+// RunUDP carries the file out in real time: each node has a UDP socket of its own and
+// a goroutine that is its programs.
+func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) {
+	seed := o.seed(f)
+	r := &udpRun{file: f, tallies: make([]tally, len(f.Nodes))}
+	defer r.close()
+	for i := range f.Nodes {
+		n, err := openNode(f, i, seed, o.Sink)
+		if err != nil {
+			return nil, err
+		}
+		r.nodes = append(r.nodes, n)
+	}
+	r.start = node.Now()
+	for i := range f.Flows {
+		if err := r.addFlow(i, seed); err != nil {
+			return nil, err
+		}
+	}
+	r.start = node.Now()
+	finished := r.run(ctx, o.Progress)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return r.outcome(seed, finished), nil
+}
+
+// openNode opens a node's socket and device.
+func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode, error) {
+	t := &f.Nodes[i]
+	cfg := udp.DefaultConfig(gidOf(t))
+	cfg.Port = t.Address.Port()
+	cfg.Now = node.Now
+	socket, err := udp.Open(cfg)
+	if err != nil {
+		return nil, &EnvError{fmt.Errorf("node %s: %w", t.Name, err)}
+	}
+	dcfg := deviceConfig(f, i, seed)
+	dcfg.MTU = min(dcfg.MTU, socket.MTU())
+	dev, err := rvt.New(dcfg)
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	n := &udpNode{topo: t, dev: dev, appOf: map[any]*workload.Endpoint{}, wake: make(chan struct{}, 1)}
+	var port fabric.Port = socket
+	if sink != nil {
+		port = fabric.NewTap(port, sink, false, node.Now)
+	}
+	n.impaired = fabric.NewImpaired(port, nil, node.Now)
+	if err := n.setPolicies(f, i, seed); err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	n.port = socket
+	n.node, err = node.New(dev, n.impaired, node.Config{Events: n.onEvents})
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return n, nil
+}
+
+// setPolicies gives the node's port what the file says of each of its links. Latency
+// and jitter are added to what the machine takes; bandwidth is the machine's.
+func (n *udpNode) setPolicies(f *topology.File, i int, seed uint64) error {
+	for j := range f.Nodes {
+		if i == j {
+			continue
+		}
+		l := f.LinkBetween(i, j)
+		p, err := policyOf(&l, seed, i, j)
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			n.impaired.SetPolicyFor(gidOf(&f.Nodes[j]), p)
+		}
+	}
+	return nil
+}
+
+// policyOf is what a link does to packets, nil if it is perfect.
+func policyOf(l *topology.Link, seed uint64, i, j int) (*fabric.Impairment, error) {
+	c := impairment(&l.Impairment)
+	if c.IsZero() {
+		return nil, nil
+	}
+	return fabric.NewImpairment(c, fabric.Mix(seed, uint64(i)<<20|uint64(j)))
+}
+
+// onEvents takes the device's events; the node is locked.
+func (n *udpNode) onEvents(evs []rvt.Event) {
+	for i := range evs {
+		var app *workload.Endpoint
+		switch ev := &evs[i]; {
+		case ev.QP != nil:
+			app = n.appOf[ev.QP.Context]
+		case ev.CQ != nil:
+			app = n.appOf[ev.CQ.Context]
+		case ev.SRQ != nil:
+			app = n.appOf[ev.SRQ.Context]
+		}
+		if app != nil {
+			app.OnEvent(evs[i])
+		}
+	}
+	n.kick()
+}
+
+func (n *udpNode) kick() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *udpRun) close() {
+	for _, n := range r.nodes {
+		_ = n.node.Close() // the run is over; what it could not send does not matter
+	}
+}
+
+// addFlow sets up both ends of a flow and connects them.
+func (r *udpRun) addFlow(i int, seed uint64) error {
+	t := &r.file.Flows[i]
+	spec := flowSpec(r.file, i, seed)
+	from, to := r.nodes[t.From], r.nodes[t.To]
+	c, err := workload.NewClient(spec, from.dev)
+	if err != nil {
+		return err
+	}
+	s, err := workload.NewServer(spec, to.dev)
+	if err != nil {
+		return err
+	}
+	run := newFlowRun(t, c, s)
+	run.watch(c, &r.tallies[t.From], run.clientLat)
+	run.watch(s, &r.tallies[t.To], run.serverLat)
+	var ci, si workload.Info
+	steps := []struct {
+		n *udpNode
+		f func(now vtime.Time) error
+	}{
+		{from, func(now vtime.Time) (err error) { ci, err = c.Setup(now); return err }},
+		{to, func(now vtime.Time) (err error) { si, err = s.Setup(now); return err }},
+		{to, func(now vtime.Time) error { return s.Connect(now, ci) }},
+		{from, func(now vtime.Time) error { return c.Connect(now, si) }},
+	}
+	for _, st := range steps {
+		var ferr error
+		if err := st.n.node.Do(func(_ *rvt.Device, now vtime.Time) { ferr = st.f(now) }); err != nil {
+			return &EnvError{err}
+		}
+		if ferr != nil {
+			return ferr
+		}
+	}
+	to.attach(s)
+	from.attach(c)
+	r.runs = append(r.runs, run)
+	return nil
+}
+
+func (n *udpNode) attach(e *workload.Endpoint) {
+	_ = n.node.Do(func(*rvt.Device, vtime.Time) {
+		n.apps = append(n.apps, e)
+		n.appOf[e] = e
+	})
+}
+
+// spinLimit is how often a node's programs find nothing to do before they block; a
+// program that polls would go on, but two of them may share a core with the engine.
+const spinLimit = 200
+
+// programs runs the node's endpoints until stop is closed.
+func (n *udpNode) programs(stop <-chan struct{}, failed *atomic.Pointer[error]) {
+	idle := 0
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		progress, at, err := n.step()
+		if err != nil {
+			if !n.killed.Load() {
+				failed.CompareAndSwap(nil, &err)
+			}
+			return
+		}
+		if progress || n.node.Progress() {
+			idle = 0
+			continue
+		}
+		if idle++; idle < spinLimit {
+			runtime.Gosched()
+			continue
+		}
+		n.node.Park()
+		wait := time.Duration(pollEvery)
+		if n.done.Load() {
+			wait = 10 * time.Millisecond
+		}
+		if d := at.Sub(node.Now()); d < wait {
+			wait = max(d, 0)
+		}
+		timer.Reset(wait)
+		select {
+		case <-n.wake:
+			idle = 0
+		case <-timer.C:
+		case <-stop:
+			return
+		}
+	}
+}
+
+// pollEvery is how long a program that polls sleeps once it has found nothing to do
+// for a while.
+const pollEvery = 200 * time.Microsecond
+
+// step lets every endpoint do what there is to do.
+func (n *udpNode) step() (progress bool, at vtime.Time, err error) {
+	if _, err := n.node.Begin(); err != nil {
+		return false, vtime.Never, err
+	}
+	now := n.node.Now()
+	at = vtime.Never
+	done := true
+	var completed uint64
+	for _, e := range n.apps {
+		progress = e.Step(now) || progress
+		at = vtime.Min(at, e.Deadline())
+		done = done && (e.Done() || e.Failed())
+		completed += e.Stats().Completed
+	}
+	n.progress.Store(completed)
+	n.done.Store(done)
+	n.node.End(node.SendNow)
+	return progress, at, nil
+}
+
+// run lets the programs work until they are done or the time is over.
+func (r *udpRun) run(ctx context.Context, progress func(done, total uint64)) (finished bool) {
+	stop := make(chan struct{})
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for _, n := range r.nodes {
+		wg.Go(func() { n.programs(stop, &failed) })
+	}
+	defer wg.Wait()
+	defer close(stop)
+	deadline := time.After(r.file.Timeout)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	schedule := r.schedule()
+	total := expectedTotal(r.file)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-deadline:
+			return r.finished()
+		case <-tick.C:
+		}
+		now := node.Now().Sub(r.start)
+		for len(schedule) > 0 && schedule[0].at <= now {
+			schedule[0].do()
+			schedule = schedule[1:]
+		}
+		if progress != nil {
+			progress(r.completed(), total)
+		}
+		if r.finished() || failed.Load() != nil {
+			return r.finished()
+		}
+	}
+}
+
+// finished reports whether every flow has come to its end.
+func (r *udpRun) finished() bool {
+	for _, run := range r.runs {
+		if !r.flowDone(run) {
+			return false
+		}
+	}
+	return true
+}
+
+// flowDone asks both ends, each under its node's lock.
+func (r *udpRun) flowDone(run *flowRun) bool {
+	from, to := r.nodes[run.topo.From], r.nodes[run.topo.To]
+	var done, failed bool
+	if from.killed.Load() {
+		done = true
+	} else if from.node.Do(func(*rvt.Device, vtime.Time) { done, failed = run.client.Done(), run.client.Failed() }) != nil {
+		return true
+	}
+	if !done || to.killed.Load() {
+		return done
+	}
+	if failed && !run.topo.Bidirectional {
+		return true // the server learns of a failure only if it hears of it
+	}
+	var served bool
+	if to.node.Do(func(*rvt.Device, vtime.Time) { served = run.server.Done() }) != nil {
+		return true
+	}
+	return served
+}
+
+func (r *udpRun) completed() uint64 {
+	n := uint64(0)
+	for _, u := range r.nodes {
+		n += u.progress.Load()
+	}
+	return n
+}
+
+// outcome sums the run up. The nodes' programs have ended.
+func (r *udpRun) outcome(seed uint64, finished bool) *Outcome {
+	o := &Outcome{File: r.file, Seed: seed, Elapsed: node.Now().Sub(r.start)}
+	for i, n := range r.nodes {
+		c := n.node.Counters()
+		no := NodeOutcome{Name: n.topo.Name, Device: c.Device, Port: *n.port.Counters(), Completions: r.tallies[i].list(), Killed: n.killed.Load()}
+		no.Lost = n.impaired.Stats().Lost
+		o.Nodes = append(o.Nodes, no)
+	}
+	for _, run := range r.runs {
+		fo := run.outcome()
+		fo.Done = finished || r.flowDone(run)
+		if fo.Done {
+			fo.Violations = workload.VerifyPair(run.client, run.server)
+		} else {
+			o.Stuck = append(o.Stuck, fmt.Sprintf("flow %s was not done after %v: client %d of %d posted work requests done, server received %d", run.topo.Name, r.file.Timeout, fo.Client.Completed, fo.Client.Posted, fo.Server.Received))
+		}
+		if fo.Elapsed > 0 {
+			fo.Elapsed = max(fo.Elapsed-time.Duration(r.start), 0)
+		}
+		o.Flows = append(o.Flows, fo)
+	}
+	if l := &r.file.Network; l.Bandwidth > 0 || l.Queue > 0 || l.Latency > 0 {
+		o.Notes = append(o.Notes, "on sockets, links have the latency, bandwidth and queues of this machine; --virtual models those of the file")
+	}
+	return o
+}
+
+// timed is a fault of the schedule.
+type timed struct {
+	at time.Duration
+	do func()
+}
+
+func (r *udpRun) schedule() []timed {
+	var s []timed
+	if d := r.file.Duration; d > 0 {
+		s = append(s, timed{d, r.stop})
+	}
+	for i := range r.file.Faults {
+		f := &r.file.Faults[i]
+		t := timed{f.At, func() { r.inject(f) }}
+		k := len(s)
+		for k > 0 && s[k-1].at > t.at {
+			k--
+		}
+		s = append(s[:k], append([]timed{t}, s[k:]...)...)
+	}
+	return s
+}
+
+func (r *udpRun) stop() {
+	for _, run := range r.runs {
+		_ = r.nodes[run.topo.From].node.Do(func(*rvt.Device, vtime.Time) { run.client.Stop() })
+		_ = r.nodes[run.topo.To].node.Do(func(*rvt.Device, vtime.Time) { run.server.Stop() })
+	}
+}
+
+// inject carries out a fault of the schedule.
+func (r *udpRun) inject(f *topology.Fault) {
+	switch f.Action {
+	case topology.Partition, topology.Heal, topology.SetImpairment:
+		for i, a := range r.nodes {
+			for j, b := range r.nodes {
+				if i != j && f.Pair.Covers(i, j) {
+					r.setLink(f, i, j, a, gidOf(b.topo))
+				}
+			}
+		}
+	case topology.ModifyQPError:
+		run := r.runs[f.Flow]
+		e, n := run.client, r.nodes[run.topo.From]
+		if f.Receiver {
+			e, n = run.server, r.nodes[run.topo.To]
+		}
+		_ = n.node.Do(func(d *rvt.Device, now vtime.Time) { modifyToError(d, now, e, f.QP) })
+	case topology.PauseReceiver, topology.ResumeReceiver:
+		run := r.runs[f.Flow]
+		n := r.nodes[run.topo.To]
+		_ = n.node.Do(func(*rvt.Device, vtime.Time) {
+			if f.Action == topology.PauseReceiver {
+				run.server.Pause()
+			} else {
+				run.server.Resume()
+			}
+		})
+		n.kick()
+	case topology.KillNode:
+		n := r.nodes[f.Node]
+		n.killed.Store(true)
+		_ = n.node.Close() // a dead adapter answers nothing
+	}
+}
+
+// setLink changes one direction, under the lock of its sender.
+func (r *udpRun) setLink(f *topology.Fault, i, j int, n *udpNode, dst ib.GID) {
+	l := r.file.LinkBetween(i, j)
+	if f.Action == topology.SetImpairment {
+		l.Impairment = f.Impairment
+	}
+	if f.Action == topology.Partition {
+		l.Impairment = topology.Impairment{Loss: 1}
+	}
+	p, err := policyOf(&l, r.file.Seed, i, j)
+	if err != nil {
+		return // cannot be: the file was checked
+	}
+	_ = n.node.Do(func(*rvt.Device, vtime.Time) { n.impaired.SetPolicyFor(dst, p) })
+}
