@@ -8,8 +8,9 @@
 
 #define RVTSIM_MAGIC 0x52565453u /* "STVR" */
 #define RVTSIM_VERSION 1
-#define RVTSIM_MAX_MSG 65536
+#define RVTSIM_MAX_MSG 65536 /* of an answer; a command is at most 4 times as long */
 #define RVTSIM_MAX_FILES 4
+#define RVTSIM_NODE_LEN 64
 
 /* Kinds of device file. */
 #define RVTSIM_DEV_UVERBS 1
@@ -21,34 +22,36 @@
 #define RVTSIM_WRITE 3  /* a write() to the device file */
 #define RVTSIM_IOCTL 4  /* an ioctl(); arg is the argument's address, data its bytes */
 #define RVTSIM_FDINFO 5 /* answer to QUERY_FD: arg is the inode, 0 if it is not open */
+#define RVTSIM_LIST 16  /* of the command line: passes a file with a report in JSON */
+#define RVTSIM_STOP 17  /* of the command line: end the daemon */
 
 /* Kinds of answer. */
 #define RVTSIM_REPLY 0
 #define RVTSIM_QUERY_FD 1 /* what is descriptor query_fd? */
 
-#define RVTSIM_CMD_POST_SEND 28       /* IB_USER_VERBS_CMD_POST_SEND */
+#define RVTSIM_CMD_POST_SEND 28        /* IB_USER_VERBS_CMD_POST_SEND */
 #define RVTSIM_VERBS_IOCTL 0xc0181b01u /* RDMA_VERBS_IOCTL */
 
 struct rvtsim_req {
 	uint32_t magic;
 	uint16_t version, op;
-	uint32_t pid;
-	uint32_t kind;
+	uint32_t pid;   /* as the program sees itself; the daemon trusts the socket instead */
+	uint32_t kind;  /* RVTSIM_DEV_* */
 	uint64_t token;
 	uint64_t arg;
-	uint32_t index;
+	uint32_t index; /* of the device; FDINFO: low half of the descriptor's device number */
 	uint32_t reserved;
-	char node[64];
+	char node[RVTSIM_NODE_LEN];
 };
 
-/* Followed by nfiles offsets (uint32) into out where descriptors are to be stored,
- * out_len bytes for out_addr (padded to 8), and nwrites times rvtsim_write with its
- * bytes (padded to 8). */
+/* Followed by, each padded to 8 bytes: nfiles offsets (uint32) into out where the
+ * descriptors that came along are to be stored, out_len bytes for out_addr, and nwrites
+ * times rvtsim_write with its bytes. */
 struct rvtsim_rep {
 	uint32_t kind;
 	int32_t error; /* errno, 0 for success */
 	uint64_t token;
-	uint64_t bell_offset; /* of the doorbell word in the memfd */
+	uint64_t bell_offset; /* of the page in the memfd that begins with the doorbell word */
 	uint64_t out_addr;
 	uint32_t out_len;
 	uint32_t nfiles;

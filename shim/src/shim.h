@@ -1,0 +1,95 @@
+/*
+ * rvtsim preload library: lets an unmodified verbs program reach a device of the
+ * rvtsim daemon. It does three things and knows nothing of verbs beyond them:
+ *
+ *   paths.c    paths under /sys/class/infiniband*, /sys/class/misc/rdma_cm and
+ *              /dev/infiniband lead into the node's own view, $RVTSIM_ROOT;
+ *   context.c  opening /dev/infiniband/uverbsN gives a memfd of the daemon's, so that
+ *              mmap works natively, and a hidden connection; a write() to that
+ *              descriptor is a command: it goes to the daemon, and the answer is
+ *              copied to where the command says;
+ *   files.c    descriptors that are copied, moved and closed.
+ *
+ * The command path uses system calls, static memory and one lock, and runs with signals
+ * blocked, so a signal handler may use verbs as far as the libraries allow. Nothing here
+ * allocates memory or uses thread-local storage other than errno.
+ */
+#ifndef RVTSIM_SHIM_H
+#define RVTSIM_SHIM_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "protocol.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define MAX_CTX 1024
+#define MAX_FD 65536
+#define HIDDEN 0xffff /* mark of a descriptor that the program does not know of */
+
+/* What the launcher told us; root is empty if we are to do nothing. */
+extern char shim_root[PATH_MAX];
+
+/* One opened device. Every descriptor that refers to it leads here. */
+struct ctx {
+	int used;
+	uint64_t token;
+	uint32_t kind;          /* RVTSIM_DEV_* */
+	dev_t dev, rdev;        /* of the memfd; what stat is to say */
+	ino_t ino;
+	int sock, efd;          /* hidden descriptors of this process */
+	ino_t sock_ino;         /* tells whether somebody closed it behind our back */
+	pid_t pid;              /* process that made the connection */
+	_Atomic uint32_t *bell; /* doorbell word, shared with the daemon */
+	_Atomic uint32_t unheard;
+};
+
+extern struct ctx shim_ctx[MAX_CTX];
+/* Per descriptor: 0 is not ours, HIDDEN, or an index into shim_ctx plus 1. */
+extern _Atomic uint16_t shim_mark[MAX_FD];
+
+static inline unsigned mark_of(int fd)
+{
+	return (unsigned)fd < MAX_FD ? atomic_load_explicit(&shim_mark[fd], memory_order_relaxed) : 0;
+}
+
+static inline void set_mark(int fd, unsigned m)
+{
+	if ((unsigned)fd < MAX_FD)
+		atomic_store_explicit(&shim_mark[fd], (uint16_t)m, memory_order_relaxed);
+}
+
+static inline int sys_fstat(int fd, struct stat *st)
+{
+#ifdef SYS_newfstatat
+	return (int)syscall(SYS_newfstatat, fd, "", st, AT_EMPTY_PATH);
+#else
+	return (int)syscall(SYS_fstat, fd, st);
+#endif
+}
+
+/* context.c. The lock is taken with all signals blocked. */
+void shim_guard(sigset_t *old);
+void shim_unguard(const sigset_t *old);
+int shim_borrowed(void);            /* is this a child of vfork, in its parent's memory? */
+struct ctx *shim_lookup(int fd);    /* the context behind fd; the inode decides */
+void shim_release(struct ctx *c);   /* guarded: ends c if no descriptor refers to it */
+void shim_evade(int fd);            /* guarded: moves a hidden descriptor away from fd */
+int shim_open(uint32_t kind, unsigned index, int flags);
+void *shim_next(const char *name);  /* the function that ours stands in front of */
+
+/* paths.c */
+const char *shim_view(const char *path, char buf[PATH_MAX]);
+
+#endif
