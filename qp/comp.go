@@ -114,6 +114,7 @@ func (q *QP) retireOne(now vtime.Time, w *swqe.SWQE) {
 // progress records that the peer answered with something new: retries are full again
 // and the timer starts over.
 func (q *QP) progress(now vtime.Time) {
+	q.growWindow()
 	q.SRetry, q.SRNRRetry = q.Attr.RetryCnt, q.Attr.RNRRetry
 	q.SFlags &^= SSendOne | SWaitAck
 	q.restartTimer(now)

@@ -36,8 +36,10 @@ type Profile struct {
 	RetrySeven        bool // retry_cnt 7 means for ever
 	TimeoutZero       time.Duration
 	TimeoutJiffy      time.Duration // timers are whole jiffies this long; 0: exact
+	TimeoutRoundFirst bool          // 2^t us become jiffies before the factor 4.096
 	SeqNAKKeepsRetry  bool          // sequence NAKs do not use up retry_cnt
 	SendOneProbe      bool          // after a timeout one packet at a time until an ACK
+	AdaptiveWindow    bool          // after a loss fewer packets are in flight for a while
 	AckReqEvery       int           // AckReq on a packet when more than this many went without
 	HopLimitFromRoute bool          // the AV's hop limit is ignored: 64, as the route says
 	FlowLabelUnsent   bool          // the AV's flow label chooses the UDP port but stays out of the IPv6 header
@@ -80,7 +82,7 @@ var (
 		CQStickyOverflow: true, CQErrorKillsQP: true,
 		BadOpcodeAtPost: true, RdAtomicZeroPost: true, UDTooLongAtPost: true,
 		RecvResetRefused: true, RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
-		SendOneProbe: true, AckReqEvery: 31,
+		SendOneProbe: true, AckReqEvery: 31, AdaptiveWindow: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr, SQEOnSendError: true,
 		RecvTooSmall: ib.WCLocLenErr, RecvTooSmallNAK: ib.NAKInvalidReq, RecvBadLKey: ib.WCLocProtErr,
 		QPAccessStatus: ib.WCLocAccessErr, EnforceDestRd: true, DatagramsCheckPKey: true,
@@ -91,7 +93,7 @@ var (
 		CQStickyOverflow: true, CQErrorKillsQP: true, ErrorWCFilled: true, RecvSrcQP: true,
 		BadKeyAtPost: true, BadOpcodeAtPost: true, RdAtomicZeroPost: true, SendInvLocalWrite: true, UDTooLongAtPost: true,
 		RecvResetRefused: true, RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
-		TimeoutZero: 4 * time.Millisecond, TimeoutJiffy: time.Millisecond, SeqNAKKeepsRetry: true, SendOneProbe: true,
+		TimeoutZero: 4 * time.Millisecond, TimeoutJiffy: time.Millisecond, TimeoutRoundFirst: true, SeqNAKKeepsRetry: true, SendOneProbe: true,
 		AckReqEvery: 15, CreditFlow: true,
 		BadResponseStatus: ib.WCLocQPOpErr, ReadLenStatus: ib.WCLocLenErr,
 		RecvTooSmall: ib.WCLocQPOpErr, RecvTooSmallNAK: ib.NAKInvalidReq, RecvBadLKey: ib.WCLocProtErr,
@@ -130,7 +132,13 @@ func (p *Profile) ackTimeout(code uint8) (d time.Duration, ok bool) {
 	if !ok {
 		return p.TimeoutZero, p.TimeoutZero > 0
 	}
-	if j := p.TimeoutJiffy; j > 0 {
+	j := p.TimeoutJiffy
+	switch {
+	case j == 0:
+	case p.TimeoutRoundFirst: // kernel: rvt_timeout_to_jiffies
+		n := (time.Microsecond<<(code&31) + j - 1) / j
+		d = n * 4096 / 1000 * j
+	default:
 		d = max((d+j-1)/j*j, j)
 	}
 	return d, true

@@ -116,6 +116,8 @@ type QP struct {
 	SRNRRetry    uint8  // s_rnr_retry: RNR retries left
 	SNumRdAtomic int    // s_num_rd_atomic: READs and atomics issued and not answered
 	SFlags       SFlag  // s_flags
+	sWindow      int    // PSNs that may be unacknowledged on the wire; see window
+	sGrownPSN    ib.PSN // SLastPSN when sWindow grew last
 	sNoAck       int    // packets sent since the last one that asked for an ACK
 	sProbe       ib.PSN // PSN of the probe while SWaitAck
 	retryCause   ib.Cause
@@ -209,6 +211,8 @@ func (q *QP) initQP() {
 func (q *QP) setSendPSN(p ib.PSN) {
 	q.SNextPSN, q.SPSN = p, p
 	q.SLastPSN, q.SSendingHPSN = p.Add(-1), p.Add(-1)
+	q.sGrownPSN = q.SLastPSN
+	q.sWindow = q.Env.Limits.WindowPackets
 }
 
 // pmtu is the payload of a full packet in bytes.

@@ -161,7 +161,7 @@ func (q *QP) windowFull(w *swqe.SWQE, op *swqe.OpParams) bool {
 	if op.Has(swqe.OpRdAtomic) {
 		need = w.LPSN.Sub(q.SPSN) + 1 // responses come back for all of them
 	}
-	return out+need > q.Env.Limits.WindowPackets
+	return out+need > q.window()
 }
 
 // buildRequest appends the packet at SPSN of the WQE at SCur and moves on. It returns
@@ -300,7 +300,7 @@ func (q *QP) dataHeaders(pkt *wire.Packet, w *swqe.SWQE, first, last bool) {
 func (q *QP) finishRequest(p *TxPacket, w *swqe.SWQE, psn ib.PSN, end bool, op *swqe.OpParams) {
 	pkt := &p.Pkt
 	q.bth(p, psn)
-	pkt.AckReq = end || q.SFlags&SSendOne != 0 || q.sNoAck > q.Env.Prof.AckReqEvery || q.unacked(q.SPSN) >= q.Env.Limits.WindowPackets
+	pkt.AckReq = end || q.SFlags&SSendOne != 0 || q.sNoAck > q.Env.Prof.AckReqEvery || q.unacked(q.SPSN) >= q.window()
 	q.sNoAck++
 	if pkt.AckReq {
 		q.sNoAck = 0

@@ -68,6 +68,7 @@ func (q *QP) restartRC(now vtime.Time, psn ib.PSN, cause ib.Cause) {
 		q.SRetry--
 	}
 	q.SFlags &^= SWaitAck
+	q.shrinkWindow()
 	if cause == ib.CauseRetryTimeout && p.SendOneProbe {
 		q.SFlags |= SSendOne
 	}
@@ -103,4 +104,32 @@ func (q *QP) resetPSN(psn ib.PSN) {
 func isRdAtomic(w *swqe.SWQE) bool {
 	op := w.Op()
 	return op != nil && op.Has(swqe.OpRdAtomic)
+}
+
+// minWindow is the least that a window shrinks to: enough for a gap to show in a
+// sequence NAK instead of a timeout.
+const minWindow = 4
+
+// window is how many PSNs may be unacknowledged on the wire.
+func (q *QP) window() int {
+	if q.Env.Prof.AdaptiveWindow {
+		return q.sWindow
+	}
+	return q.Env.Limits.WindowPackets
+}
+
+// shrinkWindow halves the window after a loss. Going back means that everything after
+// the lost packet is sent again: on a network that loses one packet in ten, a window
+// of 256 would send each packet 25 times.
+func (q *QP) shrinkWindow() {
+	q.sWindow = max(q.sWindow/2, min(minWindow, q.Env.Limits.WindowPackets))
+}
+
+// growWindow opens the window by what was acknowledged since it grew last, so that it
+// doubles with each round trip without loss.
+func (q *QP) growWindow() {
+	if n := q.SLastPSN.Sub(q.sGrownPSN); n > 0 {
+		q.sWindow = min(q.sWindow+n, q.Env.Limits.WindowPackets)
+	}
+	q.sGrownPSN = q.SLastPSN
 }
