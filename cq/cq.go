@@ -156,7 +156,8 @@ func (c *CQ) Len() int {
 // raises CQ_ERR (each time) and takes the QP to ERR as its profile says.
 func (c *CQ) Enter(wc *WC, solicited bool) bool {
 	next := c.advance(c.head)
-	if next == c.tail() || c.full && c.sticky {
+	// What is staged cannot have been taken, whatever a shared tail says.
+	if next == c.tail() || len(c.staged) >= int(c.cqe) || c.full && c.sticky {
 		c.full = true
 		return false
 	}
@@ -250,7 +251,12 @@ func (c *CQ) Poll(dst []WC) int {
 // to ring if that is not nil. EINVAL if more completions wait than fit. The arm state
 // and an overflow stay as they were. No Poll may run meanwhile.
 func (c *CQ) Resize(cqe uint32, ring Ring) error {
-	if n := c.Len(); n > int(cqe) {
+	tail, shown := c.tail(), c.slotBack(len(c.staged)) // once: the consumer may be hostile
+	waiting := int(shown) - int(tail)
+	if waiting < 0 {
+		waiting += int(c.cqe) + 1
+	}
+	if n := waiting + len(c.staged); n > int(cqe) {
 		return ib.NewVerbError(ib.EINVAL, "resize_cq", c.String(), strconv.Itoa(n)+" completions wait, more than the "+strconv.Itoa(int(cqe))+" asked for")
 	}
 	if ring == nil {
@@ -262,7 +268,7 @@ func (c *CQ) Resize(cqe uint32, ring Ring) error {
 	}
 	var wc WC
 	n := uint32(0)
-	for i := c.tail(); i != c.slotBack(len(c.staged)); i = c.advance(i) {
+	for i := tail; i != shown; i = c.advance(i) {
 		old.Peek(i, &wc)
 		ring.Put(n, &wc)
 		n++
