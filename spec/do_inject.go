@@ -76,7 +76,7 @@ func (in *Interp) packet(q *qpObj, a *args) (*wire.Packet, error) {
 	p.PKey = uint16(a.num("pkey", uint64(p.PKey), 0xffff))
 	p.TVer = uint8(a.count("tver", 0, 15))
 	p.AETH = wire.AETH{Syndrome: ib.Syndrome(a.count("syn", 0x1f, 255)), MSN: ib.MSN(a.num("msn", 0, ib.PSNMask))}
-	p.AtomicAck = a.num("orig", 0, 1<<63)
+	p.AtomicAck = a.num("orig", 0, 1<<64-1)
 	p.Imm = uint32(a.num("imm", 0, 1<<32-1))
 	inv, err := in.rkey(a.str("inv", "0"))
 	if err != nil {
@@ -102,8 +102,8 @@ func (in *Interp) packet(q *qpObj, a *args) (*wire.Packet, error) {
 			return nil, err
 		}
 	}
-	va = a.num("va", va, 1<<63)
+	va = a.num("va", va, 1<<64-1)
 	p.RETH = wire.RETH{VA: va, RKey: key, DMALen: uint32(a.num("dmalen", uint64(n), 1<<32-1))}
-	p.AtomicETH = wire.AtomicETH{VA: va, RKey: key, SwapAdd: a.num("swap", a.num("add", 0, 1<<63), 1<<63), Compare: a.num("compare", 0, 1<<63)}
+	p.AtomicETH = wire.AtomicETH{VA: va, RKey: key, SwapAdd: a.num("swap", a.num("add", 0, 1<<64-1), 1<<64-1), Compare: a.num("compare", 0, 1<<64-1)}
 	return p, nil
 }

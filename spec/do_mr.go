@@ -25,7 +25,7 @@ func (in *Interp) doMR(a *args) error {
 	length := a.num("len", 1<<16, maxBytes)
 	acc := a.access("access", allAccess)
 	base := uint64(len(in.mrs)+1) * mrSpacing
-	iova := a.num("iova", base, 1<<63)
+	iova := a.num("iova", base, 1<<64-1)
 	fill := a.str("fill", "0")
 	pd, err := in.pdOf(n, a.str("pd", ""))
 	if err != nil {

@@ -111,13 +111,13 @@ func (in *Interp) sendWR(q *qpObj, a *args) (wr swqe.SendWR, err error) {
 	if a.has("opcode") {
 		wr.Opcode = ib.WROpcode(a.count("opcode", 0, 255))
 	}
-	wr.WRID = a.num("id", 0, 1<<63)
+	wr.WRID = a.num("id", 0, 1<<64-1)
 	if wr.SGL, err = in.sges(a.vals("sge")); err != nil {
 		return wr, err
 	}
 	wr.Imm = uint32(a.num("imm", 0, 1<<32-1))
-	wr.CompareAdd = a.num("compare", a.num("add", 0, 1<<63), 1<<63)
-	wr.Swap = a.num("swap", 0, 1<<63)
+	wr.CompareAdd = a.num("compare", a.num("add", 0, 1<<64-1), 1<<64-1)
+	wr.Swap = a.num("swap", 0, 1<<64-1)
 	if wr.InvRKey, err = in.rkey(a.str("inv", "0")); err != nil {
 		return wr, err
 	}
@@ -141,7 +141,7 @@ func (in *Interp) remote(q *qpObj, a *args, wr *swqe.SendWR) (err error) {
 		}
 		wr.RemoteAddr, wr.RKey = e, key
 	}
-	wr.RemoteAddr = a.num("raddr", wr.RemoteAddr, 1<<63)
+	wr.RemoteAddr = a.num("raddr", wr.RemoteAddr, 1<<64-1)
 	if s := a.str("rkey", ""); s != "" {
 		if wr.RKey, err = in.rkey(s); err != nil {
 			return err
@@ -209,7 +209,7 @@ func (in *Interp) recvWRs(a *args, input string) ([]swqe.RecvWR, error) {
 	var out []swqe.RecvWR
 	for _, l := range lines {
 		n, _ := repeat(l)
-		wr := swqe.RecvWR{WRID: l.num("id", 0, 1<<63)}
+		wr := swqe.RecvWR{WRID: l.num("id", 0, 1<<64-1)}
 		if wr.SGL, err = in.sges(l.vals("sge")); err == nil {
 			err = l.done()
 		}
