@@ -20,7 +20,7 @@ func checkProblems(t *testing.T, b []byte, err error) {
 	var ps Problems
 	require.ErrorAs(t, err, &ps)
 	require.NotEmpty(t, ps)
-	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(b)), "\n")
+	lines := strings.Split(newlines.Replace(string(b)), "\n")
 	for _, p := range ps {
 		require.NotEmpty(t, p.Message)
 		require.GreaterOrEqual(t, p.Line, 1)

@@ -29,7 +29,7 @@ func checkText(name string, b []byte) *Problem {
 			return &Problem{name, line, column, "", fmt.Sprintf("found byte 0x%02x, which is not UTF-8 text; expected YAML", b[i])}
 		case r == 0:
 			return &Problem{name, line, column, "", "found a NUL byte; expected YAML"}
-		case r == '\n':
+		case r == '\n', r == '\r' && !(i+1 < len(b) && b[i+1] == '\n'):
 			line, column = line+1, 0
 		}
 		i += n
@@ -51,7 +51,7 @@ type tokenGuard struct {
 type width struct{ column, keys int }
 
 // checkTokens returns the first place where a bound is passed.
-func checkTokens(name string, b []byte, tokens token.Tokens) *Problem {
+func checkTokens(name string, tokens token.Tokens) *Problem {
 	var g tokenGuard
 	for i, t := range tokens {
 		message := g.step(t)
@@ -61,8 +61,7 @@ func checkTokens(name string, b []byte, tokens token.Tokens) *Problem {
 		if message == "" {
 			continue
 		}
-		line, column := clamp(b, t.Position.Line, t.Position.Column)
-		return &Problem{name, line, column, "", message}
+		return &Problem{name, t.Position.Line, t.Position.Column, "", message}
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func Parse(name string, b []byte) (*File, error) {
 	}
 	tree, problem := parseYAML(name, b)
 	if problem != nil {
-		return nil, Problems{*problem}
+		return nil, Problems{*problem}.placed(b)
 	}
 	d := &decoder{file: name, at: map[string]position{"": {1, 1}}, anchors: map[string]ast.Node{}}
 	root, ok := d.document(tree)
@@ -58,7 +58,7 @@ func Parse(name string, b []byte) (*File, error) {
 		f = decodeFile(d, value{root, ""})
 	}
 	if len(d.problems) > 0 {
-		return nil, d.problems.sorted()
+		return nil, d.problems.placed(b)
 	}
 	if f.Name == "" {
 		f.Name = runName(name)
@@ -106,7 +106,7 @@ func parseYAML(name string, b []byte) (tree *ast.File, problem *Problem) {
 	}()
 	tokens := lexer.Tokenize(string(b))
 	tokens = slices.DeleteFunc(tokens, func(t *token.Token) bool { return t.Type == token.CommentType })
-	if p := checkTokens(name, b, tokens); p != nil {
+	if p := checkTokens(name, tokens); p != nil {
 		return nil, p
 	}
 	// Repeated keys are let through here and reported with all other problems.
@@ -119,7 +119,7 @@ func parseYAML(name string, b []byte) (tree *ast.File, problem *Problem) {
 	if errors.As(err, &syntax) {
 		p.Message = "not valid YAML: " + syntax.Message + syntaxHint(syntax.Message)
 		if tk := syntax.Token; tk != nil && tk.Position != nil {
-			p.Line, p.Column = clamp(b, tk.Position.Line, tk.Position.Column)
+			p.Line, p.Column = tk.Position.Line, tk.Position.Column
 		}
 	}
 	return nil, p
@@ -136,14 +136,4 @@ func syntaxHint(message string) string {
 		return `; a value that starts with ">" needs quotes: ">=1", or write 1..`
 	}
 	return ""
-}
-
-// clamp moves a position that the YAML library gives beyond the end of the file to
-// its last line.
-func clamp(b []byte, line, column int) (int, int) {
-	lines := strings.Count(string(b), "\n") + 1
-	if line > lines {
-		return lines, 1
-	}
-	return max(line, 1), max(column, 1)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Problem is one mistake in a topology file.
@@ -48,14 +49,27 @@ func (p Problems) Unwrap() []error {
 	return errs
 }
 
-// sorted orders by position and drops exact repeats, which an alias of a broken
-// anchor would give.
-func (p Problems) sorted() Problems {
+// placed orders by position, after moving positions into the file: the YAML library
+// puts what is missing at the end beyond it. Exact repeats, which an alias of a
+// broken anchor gives, are dropped.
+func (p Problems) placed(b []byte) Problems {
+	lines := strings.Split(newlines.Replace(string(b)), "\n")
+	for i := range p {
+		x := &p[i]
+		if x.Line > len(lines) {
+			x.Line, x.Column = len(lines), 1
+		}
+		x.Line = max(x.Line, 1)
+		x.Column = max(min(x.Column, utf8.RuneCountInString(lines[x.Line-1])+1), 1)
+	}
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return slices.Compact(p)
 }
+
+// newlines makes the three line ends that YAML knows one.
+var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 // listed joins names for "expected one of ...".
 func listed(names []string) string { return strings.Join(names, ", ") }

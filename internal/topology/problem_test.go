@@ -60,7 +60,7 @@ func TestStructureProblems(t *testing.T) {
 		"version: 1\n":                           `t.yaml:1:1: key "nodes" is missing; expected list`,
 		"version: 1\nnodes: []\n":                `t.yaml:2:8: nodes: found an empty list; expected at least one node`,
 		"version: 1\nnodes: {}\n":                `t.yaml:2:8: nodes: found a mapping; expected a list of nodes`,
-		"version: 1\nnodes:\n":                   `t.yaml:2:8: nodes: found nothing; expected a list of nodes`,
+		"version: 1\nnodes:\n":                   `t.yaml:2:7: nodes: found nothing; expected a list of nodes`,
 		"version: 1\nnodes: [a]\n":               `t.yaml:2:9: nodes[0]: found "a"; expected a mapping with the keys of nodes`,
 		"version: 1\n---\nnodes: []\n":           `t.yaml:3:1: found a second document after "---"; expected one document`,
 		"version: 1\nnodes: [\n":                 `t.yaml:2:8: not valid YAML: sequence end token ']' not found`,

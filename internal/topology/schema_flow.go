@@ -210,7 +210,7 @@ var expectFields = []field[Expect]{
 		put(statusCounts, func(e *Expect) *[]StatusCount { return &e.Completions })},
 	{"receives", "mapping of status to count", "rc with default completions: {SUCCESS: all}, else not checked", "Completions of receive work requests. `all` is one per message that takes a receive. A status that is not listed must not occur.",
 		put(statusCounts, func(e *Expect) *[]StatusCount { return &e.Receives })},
-	{"all_complete", "boolean", "true", "Every send work request is done at the end, whatever its status.",
+	{"all_complete", "boolean", "true", "Every send work request that was posted is done at the end, whatever its status.",
 		put(boolean, func(e *Expect) *bool { return &e.AllComplete })},
 	{"data_ok", "boolean", "true", "Every message that was reported as SUCCESS has the right data. Says nothing about flows with `verify: false`.",
 		put(boolean, func(e *Expect) *bool { return &e.DataOK })},
