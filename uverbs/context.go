@@ -1,0 +1,193 @@
+package uverbs
+
+import (
+	"os"
+	"sync/atomic"
+
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// Caller is the process that makes a call. A context may be shared by several.
+type Caller struct {
+	// Mem is the process's memory. Regions stay bound to the memory that was given
+	// when they were registered, so it must be the same pointer for the same process.
+	Mem mr.Memory
+}
+
+// File is a descriptor to hand over to the program.
+type File struct {
+	// F is the file. It belongs to the host from now on, which closes it once the
+	// program has its own descriptor.
+	F *os.File
+	// Off is where in Reply.Out the program's descriptor number goes, as an int32.
+	Off int
+}
+
+// Write is bytes to store in the caller's memory besides Reply.Out.
+type Write struct {
+	Addr uint64
+	Data []byte
+}
+
+// Reply is the outcome of a call.
+type Reply struct {
+	// Errno is 0 for success: write() then returns the length of the command.
+	// Otherwise it returns -1. Out and Writes are to be stored in either case.
+	Errno   ib.Errno
+	Out     []byte // bytes for OutAddr in the caller's memory
+	OutAddr uint64
+	Files   []File
+	Writes  []Write
+}
+
+// Passed identifies a descriptor of the calling process by the inode number of the
+// file behind it (st_ino of a completion channel's pipe). ok is false if the process
+// has no such descriptor.
+type Passed func(fd int32) (ino uint64, ok bool)
+
+// Context is one open device file with the objects that were made through it. Its
+// state belongs to the owner of the device.
+type Context struct {
+	dev *Device
+	mem RingMemory
+
+	ready  bool // GET_CONTEXT was called
+	closed bool
+
+	objects    map[uint32]any // by handle; one space for all kinds, as in the kernel
+	lastHandle uint32
+	qps        []*qpObj          // every QP, for Scan
+	windows    map[uint32]*mwObj // memory windows by rkey without its low byte
+	channels   map[uint64]*channel
+	asyncCh    atomic.Pointer[channel] // read by broadcast, which is not the owner
+
+	wr decoder // reused for each work request
+}
+
+// maxHandle keeps handles positive in a C int.
+const maxHandle = 1<<31 - 1
+
+// add gives an object the next handle. Handles count up, so that a stale one is not
+// soon somebody else's.
+func (c *Context) add(o any) uint32 {
+	for {
+		if c.lastHandle++; c.lastHandle > maxHandle {
+			c.lastHandle = 1
+		}
+		if _, taken := c.objects[c.lastHandle]; !taken {
+			c.objects[c.lastHandle] = o
+			return c.lastHandle
+		}
+	}
+}
+
+// get finds an object of type T, nil if the handle is unknown or of another kind.
+func get[T any](c *Context, h uint32) *T {
+	o, _ := c.objects[h].(*T)
+	return o
+}
+
+// take finds an object that is to be destroyed. The kernel tells an unknown handle
+// (ENOENT) from one of another kind (EINVAL) here.
+func take[T any](c *Context, verb string, h uint32) (*T, error) {
+	o, known := c.objects[h]
+	if !known {
+		return nil, ib.NewVerbError(ib.ENOENT, verb, "", "no object has this handle")
+	}
+	t, ok := o.(*T)
+	if !ok {
+		return nil, ib.NewVerbError(ib.EINVAL, verb, "", "the handle is of another kind of object")
+	}
+	return t, nil
+}
+
+// QPs returns the numbers of the context's QPs, for a report. Call it as the owner.
+func (c *Context) QPs() []ib.QPN {
+	ns := make([]ib.QPN, len(c.qps))
+	for i, o := range c.qps {
+		ns[i] = o.q.QPN
+	}
+	return ns
+}
+
+// Objects returns how many objects the program has. Call it as the owner.
+func (c *Context) Objects() int { return len(c.objects) }
+
+// Doorbell takes the sends that wait in the ring of one QP, like a POST_SEND without
+// work requests but without an answer: a send that cannot be posted completes with an
+// error instead. It is for hosts that pass doorbells one way.
+func (c *Context) Doorbell(qpHandle uint32) {
+	c.dev.host.Do(func(d *rvt.Device, _ vtime.Time) {
+		if o := get[qpObj](c, qpHandle); o != nil {
+			o.drain(d)
+		}
+	})
+}
+
+// Scan takes the sends that wait in any ring of the context and returns how many it
+// posted. Call it as the owner, for a doorbell that does not say whose it is. It costs
+// one load for each QP.
+func (c *Context) Scan(d *rvt.Device) int {
+	n := 0
+	for _, o := range c.qps {
+		if o.sq != nil && o.sq.waiting() > 0 {
+			n += o.drain(d)
+		}
+	}
+	return n
+}
+
+// Close frees everything that the program made, in an order that leaves nothing in
+// use: the last close() of the device file, or the death of the program.
+func (c *Context) Close() {
+	c.dev.mu.Lock()
+	delete(c.dev.contexts, c)
+	c.dev.mu.Unlock()
+	c.dev.host.Do(func(d *rvt.Device, now vtime.Time) {
+		if c.closed {
+			return
+		}
+		c.closed = true
+		c.destroyAll(d, now)
+		for _, ch := range c.channels {
+			ch.close()
+		}
+		if ch := c.asyncCh.Load(); ch != nil {
+			ch.close()
+		}
+	})
+}
+
+// destroyAll destroys the objects kind by kind. Errors cannot be acted upon.
+func (c *Context) destroyAll(d *rvt.Device, now vtime.Time) {
+	for len(c.qps) > 0 {
+		c.qps[len(c.qps)-1].leaveGroups(d)
+		c.qps[len(c.qps)-1].destroy(d, now)
+	}
+	each(c, func(o *srqObj) { _ = o.destroy(d) })
+	each(c, func(o *cqObj) { _ = o.destroy(d) })
+	each(c, func(o *mwObj) { _ = o.destroy(d) })
+	each(c, func(o *mrObj) { _ = d.DeregMR(now, o.mr) })
+	each(c, func(o *ahObj) { _ = d.DestroyAH(o.ah) })
+	each(c, func(o *pdObj) { _ = d.DeallocPD(o.pd) })
+	clear(c.objects)
+}
+
+func each[T any](c *Context, f func(*T)) {
+	for _, o := range c.objects {
+		if t, ok := o.(*T); ok {
+			f(t)
+		}
+	}
+}
+
+// async sends an asynchronous event to the program. count is the object's counter of
+// such events, nil for an event of no object.
+func (c *Context) async(element uint64, t ib.EventType, count *uint32) {
+	if ch := c.asyncCh.Load(); ch != nil {
+		ch.send(encode(&asyncEventDesc{Element: element, EventType: uint32(t)}), count)
+	}
+}

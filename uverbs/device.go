@@ -1,0 +1,177 @@
+package uverbs
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+
+	"github.com/rvtsim/rvtsim/cq"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// Host runs the device. It is implemented by whoever drives the [rvt.Device].
+type Host interface {
+	// Do calls f as the owner of the device, at the host's time now, and returns when
+	// f has returned. The host sends what the device has to send, commits, and hands
+	// the device's events to HandleEvent afterwards; it need not wait for that. f never
+	// calls Do.
+	Do(f func(d *rvt.Device, now vtime.Time))
+}
+
+// RingMemory is where the rings of one context live: memory that the program can map
+// at the offsets that Alloc returns (in a daemon a sealed memfd). It is used by the
+// device's owner only.
+type RingMemory interface {
+	// Alloc returns size bytes (a multiple of 4096), zeroed and aligned to 8 bytes, and
+	// where the program finds them. They stay valid until Free.
+	Alloc(size int) (offset uint64, b []byte, err error)
+	// Free takes the memory back. The program may still have it mapped.
+	Free(offset uint64)
+}
+
+// ABI names of DeviceConfig.
+const (
+	ABIRXE = "rxe"
+	ABIRVT = "rvt"
+)
+
+// DeviceConfig describes the device file and its sysfs tree.
+type DeviceConfig struct {
+	Name  string // of the RDMA device: "rvt0"
+	Index int    // N of uverbsN
+	ABI   string // ABIRXE (default) or ABIRVT
+	GUID  uint64 // node GUID; must be unique among the devices that a program sees
+	GIDs  []ib.GID
+	// NetDev is the network device that sysfs names for the GIDs; "lo" if empty.
+	NetDev string
+	// CompVectors (num_comp_vectors) is how many completion vectors to announce; 0 is 1.
+	CompVectors int
+	// NodeDesc is free text for sysfs.
+	NodeDesc string
+}
+
+// ConfigOf returns the description of a device with the name, GUID and GIDs of c.
+func ConfigOf(c *rvt.Config, index int, abi string) DeviceConfig {
+	return DeviceConfig{Name: c.Name, Index: index, ABI: abi, GUID: c.GUID, GIDs: append([]ib.GID(nil), c.GIDs...)}
+}
+
+// Validate returns everything that is wrong with the configuration.
+func (c *DeviceConfig) Validate() error {
+	var errs []error
+	bad := func(s string) { errs = append(errs, errors.New("uverbs: device "+strconv.Quote(c.Name)+": "+s)) }
+	if c.Name == "" {
+		bad("it has no name")
+	}
+	switch c.ABI {
+	case "", ABIRXE, ABIRVT:
+	default:
+		bad("its ABI is " + strconv.Quote(c.ABI) + ", want " + ABIRXE + " or " + ABIRVT)
+	}
+	if c.Index < 0 || c.Index > 31 {
+		bad("its index is not in 0..31")
+	}
+	if c.CompVectors < 0 || c.CompVectors > 1024 {
+		bad("it has " + strconv.Itoa(c.CompVectors) + " completion vectors")
+	}
+	return errors.Join(errs...)
+}
+
+func (c *DeviceConfig) compVectors() int { return max(c.CompVectors, 1) }
+
+func (c *DeviceConfig) netDev() string {
+	if c.NetDev == "" {
+		return "lo"
+	}
+	return c.NetDev
+}
+
+// Device is the device file of one [rvt.Device].
+type Device struct {
+	host Host
+	cfg  DeviceConfig
+	abi  abi
+
+	mu       sync.Mutex // guards contexts: events reach it as the owner, Open does not
+	contexts map[*Context]struct{}
+}
+
+// NewDevice returns the device file of the device that host owns. cfg must be valid.
+func NewDevice(host Host, cfg DeviceConfig) *Device {
+	d := &Device{host: host, cfg: cfg, abi: rxeABI{}, contexts: map[*Context]struct{}{}}
+	if cfg.ABI == ABIRVT {
+		d.abi = rvtABI{}
+	}
+	return d
+}
+
+// Config returns the device's description. Do not modify it.
+func (d *Device) Config() *DeviceConfig { return &d.cfg }
+
+// Open returns a context, the counterpart of one open() of the device file, whose
+// rings live in mem. Processes that inherit the descriptor share it.
+func (d *Device) Open(mem RingMemory) (*Context, error) {
+	if mem == nil {
+		return nil, errors.New("uverbs: a context needs ring memory")
+	}
+	c := &Context{dev: d, mem: mem, objects: map[uint32]any{}, channels: map[uint64]*channel{}, windows: map[uint32]*mwObj{}}
+	d.mu.Lock()
+	d.contexts[c] = struct{}{}
+	d.mu.Unlock()
+	return c, nil
+}
+
+// HandleEvent delivers an event of the rvt.Device to the program that it concerns, or
+// to all of them if it concerns the port. It reports false if the object was not made
+// here. It must be called as the owner and never blocks.
+func (d *Device) HandleEvent(ev *rvt.Event) bool {
+	switch {
+	case ev.Comp:
+		o, ok := contextOf(ev.CQ).(*cqObj)
+		if ok {
+			o.notify()
+		}
+		return ok
+	case ev.CQ != nil:
+		o, ok := contextOf(ev.CQ).(*cqObj)
+		if ok {
+			o.ctx.async(o.userHandle, ev.Type, &o.asyncEvents)
+		}
+		return ok
+	case ev.QP != nil:
+		o, ok := qpContext(ev.QP).(*qpObj)
+		if ok {
+			o.ctx.async(o.userHandle, ev.Type, &o.asyncEvents)
+		}
+		return ok
+	case ev.SRQ != nil:
+		o, ok := srqContext(ev.SRQ).(*srqObj)
+		if ok {
+			o.ctx.async(o.userHandle, ev.Type, &o.asyncEvents)
+		}
+		return ok
+	}
+	d.broadcast(portNum, ev.Type)
+	return true
+}
+
+func contextOf(c *cq.CQ) any     { return c.Context }
+func qpContext(q *qp.QP) any     { return q.Context }
+func srqContext(s *swqe.SRQ) any { return s.Context }
+
+// Fatal tells every program that the device is gone (IBV_EVENT_DEVICE_FATAL).
+func (d *Device) Fatal() { d.broadcast(0, ib.EventDeviceFatal) }
+
+func (d *Device) broadcast(element uint64, t ib.EventType) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for c := range d.contexts {
+		c.async(element, t, nil)
+	}
+}
+
+// portNum is the only port.
+const portNum = 1

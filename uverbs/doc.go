@@ -1,0 +1,35 @@
+// Package uverbs is the kernel's user ABI for RDMA over an [rvt.Device]: what a
+// program does to /dev/infiniband/uverbsN by write() and ioctl(), and the rings that
+// it shares with the driver. A program that is linked with the distribution's
+// libibverbs cannot tell the difference.
+//
+// The package is the command layer only. Bytes come in, bytes and descriptors go out;
+// the memory of the calling process is a [mr.Memory], the memory of the rings a
+// [RingMemory]. How the bytes travel is the host's business: a daemon gets them from a
+// preloaded library over a socket, a host inside the program by a plain call.
+//
+// # Use
+//
+//	dev := uverbs.NewDevice(host, cfg)    // one for each rvt.Device
+//	ctx, err := dev.Open(rings)           // for each open() of the device file
+//	rep := ctx.Write(caller, buf, passed) // for each write()
+//	ctx.Scan(d)                           // for each doorbell, as the device's owner
+//	dev.HandleEvent(&ev)                  // for each rvt.Event, as the owner
+//	ctx.Close()                           // the last close() of the file
+//
+// Write, Ioctl, Doorbell and Close enter the device through [Host.Do] and may be
+// called from any goroutine. Scan and HandleEvent must be called by the owner, that is
+// from within Do or the host's own loop.
+//
+// # Two personalities
+//
+// DeviceConfig.ABI chooses whose private part of the ABI is spoken: that of rdma_rxe
+// (provider librxe: every queue is a ring, a write() is only a doorbell) or that of
+// rdmavt (provider libhfi1verbs: sends travel inside the write()). Both work on the
+// same objects.
+//
+// # Trust
+//
+// Nothing that a program can write is believed: lengths, handles, ring indices and
+// entries are copied, masked and bounded. A program can spoil its own objects only.
+package uverbs
