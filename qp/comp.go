@@ -177,6 +177,7 @@ func (q *QP) rnrNAK(now vtime.Time, psn ib.PSN, code uint8) {
 	q.SLastPSN = psn.Add(-1)
 	q.SFlags &^= SSendOne | SWaitAck
 	q.SFlags |= SWaitRNR
+	q.shrinkWindow() // what follows the message is dropped and sent again as well
 	q.STimerAt = vtime.Never
 	q.SRNRTimerAt = now.Add(ib.RNRTimeout(code))
 	q.resetPSN(psn)

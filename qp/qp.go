@@ -212,7 +212,7 @@ func (q *QP) setSendPSN(p ib.PSN) {
 	q.SNextPSN, q.SPSN = p, p
 	q.SLastPSN, q.SSendingHPSN = p.Add(-1), p.Add(-1)
 	q.sGrownPSN = q.SLastPSN
-	q.sWindow = q.Env.Limits.WindowPackets
+	q.sWindow = min(initialWindow, q.Env.Limits.WindowPackets)
 }
 
 // pmtu is the payload of a full packet in bytes.

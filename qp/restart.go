@@ -110,6 +110,10 @@ func isRdAtomic(w *swqe.SWQE) bool {
 // sequence NAK instead of a timeout.
 const minWindow = 4
 
+// initialWindow is where a QP begins: many that start at once would else fill every
+// buffer before the first of them hears of it.
+const initialWindow = 32
+
 // window is how many PSNs may be unacknowledged on the wire.
 func (q *QP) window() int {
 	if q.Env.Prof.AdaptiveWindow {

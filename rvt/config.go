@@ -50,7 +50,7 @@ func DefaultLimits() Limits {
 		MaxQP: 1 << 20, MaxCQ: 1 << 20, MaxMR: 1 << 16, MaxPD: 1 << 20, MaxSRQ: 1 << 20, MaxAH: 1 << 20,
 		MaxQPWR: 16384, MaxSGE: 32, MaxCQE: 1 << 22, MaxSRQWR: 1 << 20, MaxInline: 1024,
 		MaxQPRdAtom: 128, MaxQPInitRdAtom: 128, MaxMcastGroups: 8192, MaxMcastQPs: 56,
-		MaxMsgBytes: ib.MaxMsgBytes, WindowPackets: 256,
+		MaxMsgBytes: ib.MaxMsgBytes, WindowPackets: 128,
 	}
 }
 

@@ -72,6 +72,9 @@ func (o *Outcome) nodeStats(i int) report.NodeStats {
 	if k := n.Port.RxOverflow; k > 0 {
 		s.Drops = append(s.Drops, report.DropStats{Reason: "socket_overflow", Packets: k})
 	}
+	if k := n.Port.TxErrors; k > 0 {
+		s.Drops = append(s.Drops, report.DropStats{Reason: "socket_refused", Packets: k})
+	}
 	for ty, k := range o.nodeEvents(i) {
 		if k > 0 {
 			s.Events = append(s.Events, report.EventStats{Type: ib.EventType(ty), Count: k})
