@@ -48,6 +48,9 @@ func newPlayer(f *Flow, client bool, self, peer ib.GID, prof qp.Profile) (*playe
 	}
 	cfg := rvt.DefaultConfig("replay", self)
 	cfg.Profile = prof
+	// How much is in flight is no matter of protocol, and a capture cannot answer to
+	// another pace than its own.
+	cfg.Profile.AdaptiveWindow = false
 	cfg.MTU = ib.MTU1024 // what a 1500-byte link carries
 	if mtu, _ := ib.MTUFromBytes(p.side.PathMTU); mtu > cfg.MTU && f.Client.Note != "" && len(f.Client.WC) > 0 {
 		cfg.MTU = mtu // the link carried it, since the traffic completed
