@@ -52,8 +52,8 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, Link{Pair: Pair{From: 1, To: 0}, Impairment: Impairment{ReorderDelay: 100 * time.Microsecond}}, f.LinkBetween(1, 0))
 }
 
-func TestEveryKey(t *testing.T) {
-	f := mustParse(t, `
+// everyKey has each key of the schema at least once.
+const everyKey = `
 version: 1
 name: all-keys
 seed: 0xffffffffffffffff
@@ -93,7 +93,10 @@ expect:
   events: {QP_FATAL: 0}
   min_rate: 1Mbps
   drops: {total: 0, bad_icrc: any}
-`)
+`
+
+func TestEveryKey(t *testing.T) {
+	f := mustParse(t, everyKey)
 	require.EqualValues(t, uint64(1<<64-1), f.Seed)
 	require.Equal(t, Limits{10, 100, 1 << 20, 32, 512, 16, 131071}, f.Nodes[0].Limits)
 	require.Equal(t, Limits{10, 100, 500, 3, 100, 4, 70}, f.Nodes[1].Limits)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml/token"
 	"github.com/stretchr/testify/require"
 )
 
@@ -194,16 +195,15 @@ func TestAnchorProblemOnce(t *testing.T) {
 // Files that would take the YAML parser minutes or its stack are refused in time.
 func TestHostileFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		strings.Repeat("[", 1<<18):               "levels of nesting",
-		strings.Repeat("{a: ", 1<<17):            "levels of nesting",
-		strings.Repeat(`["]",`, 1<<16):           "levels of nesting",
-		strings.Repeat("- ", 1<<18):              "levels of nesting",
-		strings.Repeat("? ", 1<<18):              "levels of nesting",
-		strings.Repeat("a: 1\n", 1<<16):          "more than 500 keys",
-		strings.Repeat("a: {}\n", 1<<16):         "more than 500 keys",
-		"x: {" + strings.Repeat("a: 1, ", 1<<16): "more than 500 keys",
-		strings.Repeat("&a ", 1<<17):             "in a row",
-		strings.Repeat("- a\n", 1<<18):           "words and signs",
+		strings.Repeat("[", 1<<14):               "levels of nesting",
+		strings.Repeat("{a: ", 1<<14):            "levels of nesting",
+		strings.Repeat(`["]",`, 1<<14):           "levels of nesting",
+		strings.Repeat("- ", 1<<14):              "levels of nesting",
+		strings.Repeat("? ", 1<<14):              "levels of nesting",
+		strings.Repeat("a: 1\n", 1<<14):          "more than 500 keys",
+		strings.Repeat("a: {}\n", 1<<14):         "more than 500 keys",
+		"x: {" + strings.Repeat("a: 1, ", 1<<14): "more than 500 keys",
+		strings.Repeat("&a ", 1<<14):             "in a row",
 		"version: 1\nnodes: &a [*a, *a]\n":       "expected a mapping",
 		"version: 1\nnodes: &a\n  - *a\n":        "expected a mapping",
 	} {
@@ -212,6 +212,20 @@ func TestHostileFiles(t *testing.T) {
 		require.Contains(t, strings.Join(got, "\n"), want)
 		require.Less(t, time.Since(start), 20*time.Second)
 	}
+}
+
+// A file of very many tokens is refused before it is parsed.
+func TestTooManyTokens(t *testing.T) {
+	entry := &token.Token{Type: token.SequenceEntryType, Position: &token.Position{Line: 1, Column: 1}}
+	next := &token.Token{Type: token.SequenceEntryType, Position: &token.Position{Line: 2, Column: 1}}
+	tokens := make(token.Tokens, maxTokens)
+	for i := range tokens {
+		tokens[i] = []*token.Token{entry, next}[i%2]
+	}
+	require.Nil(t, checkTokens("t.yaml", tokens))
+	p := checkTokens("t.yaml", append(tokens, entry))
+	require.NotNil(t, p)
+	require.Equal(t, "t.yaml:1:1: found more than 400000 words and signs; expected a smaller file", p.Error())
 }
 
 // FuzzParse: no input makes Parse panic; a bad file has a position inside it; a good
