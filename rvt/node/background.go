@@ -2,6 +2,7 @@ package node
 
 import (
 	"math"
+	"runtime"
 	"time"
 
 	"github.com/rvtsim/rvtsim/vtime"
@@ -23,33 +24,45 @@ const (
 // background is the state of the goroutine that drives when nobody else does.
 type background struct {
 	n            *Node
-	polls, parks uint64 // as last seen
-	nap          time.Duration
+	polls, parks uint64        // as last seen
+	nap          time.Duration // length of the last nap, 0 while it drives
 	timer        *time.Timer
 }
 
 func (n *Node) run() {
 	defer close(n.done)
-	b := &background{n: n, nap: minNap, timer: time.NewTimer(0)}
+	b := &background{n: n, timer: time.NewTimer(0)}
 	defer b.timer.Stop()
 	for !n.stopped.Load() {
 		if b.othersDrive() {
+			b.nap = min(max(2*b.nap, minNap), maxNap)
 			b.sleep(b.nap, true)
-			b.nap = min(2*b.nap, maxNap)
 			continue
 		}
-		b.nap = minNap
-		if d := n.backgroundPass(); d > 0 {
+		b.nap = 0
+		d := n.backgroundPass()
+		// Who waits for what the pass brought runs first, on this processor: otherwise
+		// it would have to be stolen from under a thread that is about to block.
+		runtime.Gosched()
+		if d > 0 {
 			b.wait(d)
 		}
 	}
 }
 
+// fewPolls is how many polls between two looks do not count yet. A program that sleeps
+// in its channel polls once or twice when it wakes up, and will sleep again at once.
+const fewPolls = 3
+
 // othersDrive reports whether somebody has polled since it was last asked and nobody
 // has said that he stops.
 func (b *background) othersDrive() bool {
 	polls, parks := b.n.polls.Load(), b.n.parks.Load()
-	driven := polls != b.polls && parks == b.parks
+	few := uint64(fewPolls)
+	if b.nap > 0 {
+		few = 0
+	}
+	driven := polls-b.polls > few && parks == b.parks
 	b.polls, b.parks = polls, parks
 	return driven
 }
@@ -104,6 +117,7 @@ func (b *background) wait(d time.Duration) {
 func (b *background) sleep(d time.Duration, nap bool) {
 	n := b.n
 	if nap {
+		n.naps.Add(1)
 		n.napping.Store(true)
 		defer n.napping.Store(false)
 		if n.parks.Load() != b.parks { // after napping was set: Park looks in the other order

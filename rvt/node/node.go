@@ -22,6 +22,7 @@ type Node struct {
 	// Watched by the background goroutine, written by others without the mutex.
 	polls   atomic.Uint64 // Progress calls
 	parks   atomic.Uint64 // Park calls
+	naps    atomic.Uint64
 	napping atomic.Bool
 	stopped atomic.Bool
 	kick    chan struct{} // ends a nap
@@ -214,7 +215,9 @@ func (n *Node) dispatch() {
 func (n *Node) Counters() Counters {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return Counters{Device: *n.dev.Counters(), Port: *n.port.Counters(), Node: n.stats}
+	c := Counters{Device: *n.dev.Counters(), Port: *n.port.Counters(), Node: n.stats}
+	c.Node.Naps = n.naps.Load()
+	return c
 }
 
 // Err returns nil while the node works, ErrClosed after Close, or the error of the
