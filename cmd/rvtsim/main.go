@@ -84,5 +84,6 @@ environment failed (a port in use, say).`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newRun(), newValidate(), newReplay(), newVersion())
+	root.AddCommand(daemonCommands()...)
 	return root
 }

@@ -1,0 +1,241 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rvtsim/rvtsim/internal/daemon"
+	"github.com/rvtsim/rvtsim/internal/topology"
+	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// daemonCommands are the commands for unmodified programs.
+func daemonCommands() []*cobra.Command {
+	return []*cobra.Command{newUp(), newExec(), newLs(), newDown(), newShim()}
+}
+
+// daemonFlags say what a daemon is to be. They are shared by up and exec.
+type daemonFlags struct {
+	file     string
+	nodes    int
+	listen   []string
+	name     string
+	abi      string
+	profile  string
+	allowUID []int
+	allowAny bool
+}
+
+func (f *daemonFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.IntVar(&f.nodes, "nodes", 0, "number of nodes, n1 at 127.0.0.1, n2 at 127.0.0.2 and so on (default 1, or those of FILE)")
+	fl.StringArrayVar(&f.listen, "listen", nil, "bind a node to another address: `NODE=ADDR[:PORT]`; may be repeated")
+	fl.StringVar(&f.abi, "abi", "rxe", "which driver programs believe to see: rxe or rvt")
+	fl.StringVar(&f.profile, "profile", "ibta", "whose choices the devices follow where the sources differ: ibta, rdmavt or rxe")
+	fl.IntSliceVar(&f.allowUID, "allow-uid", nil, "let programs of these users attach too; a program that attaches trusts the daemon with its memory")
+	fl.BoolVar(&f.allowAny, "allow-any", false, "let programs of every user attach")
+}
+
+// args are the flags as a command line, for the daemon in the background.
+func (f *daemonFlags) args() []string {
+	args := []string{"--nodes", strconv.Itoa(f.nodes), "--name", f.name, "--abi", f.abi, "--profile", f.profile}
+	for _, l := range f.listen {
+		args = append(args, "--listen", l)
+	}
+	for _, u := range f.allowUID {
+		args = append(args, "--allow-uid", strconv.Itoa(u))
+	}
+	if f.allowAny {
+		args = append(args, "--allow-any")
+	}
+	if f.file != "" {
+		args = append(args, "--", f.file)
+	}
+	return args
+}
+
+// maxNodes bounds --nodes: each node has threads and a socket of its own.
+const maxNodes = 250
+
+// config turns flags and file into a configuration. What is wrong with them is a usage
+// error.
+func (f *daemonFlags) config() (daemon.Config, error) {
+	c := daemon.Config{Name: f.name, ABI: f.abi, AllowUIDs: f.allowUID, AllowAny: f.allowAny}
+	prof, err := profileOf(topology.Profile(f.profile))
+	if err != nil {
+		return c, usage(err)
+	}
+	if f.nodes < 0 || f.nodes > maxNodes {
+		return c, usage(fmt.Errorf("--nodes %d: want 1 to %d", f.nodes, maxNodes))
+	}
+	if f.file != "" {
+		if f.nodes != 0 {
+			return c, usage(errors.New("--nodes cannot be combined with a topology file, which lists the nodes"))
+		}
+		if c.Nodes, err = nodesOf(f.file); err != nil {
+			return c, usage(err)
+		}
+	}
+	for i := range max(f.nodes, 1) {
+		if f.file != "" {
+			break
+		}
+		n := daemon.DefaultNode("n"+strconv.Itoa(i+1), netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}))
+		n.Profile = prof
+		c.Nodes = append(c.Nodes, n)
+	}
+	for _, l := range f.listen {
+		if err := bindNode(&c, l); err != nil {
+			return c, usage(err)
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return c, usage(err)
+	}
+	return c, nil
+}
+
+func profileOf(p topology.Profile) (qp.Profile, error) {
+	switch p {
+	case topology.ProfileIBTA:
+		return qp.ProfileIBTA, nil
+	case topology.ProfileRDMAVT:
+		return qp.ProfileRDMAVT, nil
+	case topology.ProfileRXE:
+		return qp.ProfileRXE, nil
+	}
+	return qp.Profile{}, fmt.Errorf("--profile %q: want ibta, rdmavt or rxe", p)
+}
+
+// nodesOf reads the nodes of a topology file.
+func nodesOf(path string) ([]daemon.NodeConfig, error) {
+	t, err := topology.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	var nodes []daemon.NodeConfig
+	for i := range t.Nodes {
+		n := &t.Nodes[i]
+		prof, err := profileOf(n.Profile)
+		if err != nil {
+			return nil, err
+		}
+		l := rvt.DefaultLimits()
+		l.MaxQP, l.MaxQPWR, l.MaxCQE, l.MaxSGE = n.Limits.MaxQP, n.Limits.MaxQPWR, n.Limits.MaxCQE, n.Limits.MaxSGE
+		l.MaxInline, l.MaxSRQWR = n.Limits.MaxInline, n.Limits.MaxSRQWR
+		l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
+		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Profile: prof, MTU: n.MTU, Limits: l})
+	}
+	return nodes, nil
+}
+
+// bindNode applies one --listen.
+func bindNode(c *daemon.Config, arg string) error {
+	name, addr, ok := strings.Cut(arg, "=")
+	if !ok {
+		return fmt.Errorf("--listen %q: want NODE=ADDR[:PORT]", arg)
+	}
+	i := slices.IndexFunc(c.Nodes, func(n daemon.NodeConfig) bool { return n.Name == name })
+	if i < 0 {
+		return fmt.Errorf("--listen %q: there is no node %q", arg, name)
+	}
+	ap, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		a, err := netip.ParseAddr(strings.Trim(addr, "[]"))
+		if err != nil {
+			return fmt.Errorf("--listen %q: %q is not an IP address with or without a port", arg, addr)
+		}
+		ap = netip.AddrPortFrom(a, wire.UDPPort)
+	}
+	c.Nodes[i].Address = ap
+	return nil
+}
+
+// runDaemon runs a daemon until a signal or rvtsim down ends it. ready is called once
+// programs can attach.
+func runDaemon(ctx context.Context, c daemon.Config, log io.Writer, ready func(*daemon.Daemon)) error {
+	c.Log = slog.New(slog.NewTextHandler(log, nil))
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	d, err := daemon.Start(c)
+	if err != nil {
+		return envErr(err)
+	}
+	for _, n := range d.Report().Nodes {
+		c.Log.Info("node", "name", n.Name, "address", n.Address, "device", n.Device, "profile", n.Profile, "mtu", n.MTU)
+	}
+	ready(d)
+	d.Wait(ctx)
+	return nil
+}
+
+// readyFD is the descriptor on which a daemon in the background tells its parent how
+// starting went: an empty line, or an error.
+const readyFD = 3
+
+// startBackground runs this program again as a daemon and returns when programs can
+// attach.
+func startBackground(f *daemonFlags) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return envErr(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return envErr(err)
+	}
+	defer r.Close()
+	log, err := openLog(f.name)
+	if err != nil {
+		w.Close()
+		return envErr(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(exe, append([]string{"up", "--foreground", "--ready"}, f.args()...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return envErr(err)
+	}
+	said, err := io.ReadAll(r)
+	text := strings.TrimSpace(string(said))
+	switch {
+	case err != nil:
+		return envErr(err)
+	case len(said) == 0:
+		_ = cmd.Wait()
+		return envErr(fmt.Errorf("the daemon ended before it was ready; see %s", daemon.LogPath(f.name)))
+	case text != "":
+		_ = cmd.Wait()
+		return envErr(errors.New(text))
+	}
+	return cmd.Process.Release()
+}
+
+// openLog opens the log of a daemon in the background.
+func openLog(name string) (*os.File, error) {
+	if err := daemon.MakeDir(); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(daemon.LogPath(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package main
+
+import "github.com/spf13/cobra"
+
+// daemonCommands needs Linux: memfd, eventfd, process_vm_readv.
+func daemonCommands() []*cobra.Command { return nil }

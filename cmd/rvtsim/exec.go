@@ -1,0 +1,242 @@
+//go:build linux
+
+package main
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/internal/daemon"
+	"github.com/rvtsim/rvtsim/shim"
+)
+
+type execFlags struct {
+	daemonFlags
+	node   string
+	socket string
+}
+
+func newExec() *cobra.Command {
+	var f execFlags
+	cmd := &cobra.Command{
+		Use:   "exec [--node NODE] -- PROG [ARG...]",
+		Short: "Run a program that uses libibverbs on a node",
+		Long: `Exec runs a program with the device of a node: what it opens below
+/sys/class/infiniband and /dev/infiniband is the node's. The program and libibverbs
+stay as they are; a library is preloaded.
+
+If no daemon is running, exec starts one for the life of the program, with one node
+unless the flags of "rvtsim up" say otherwise.`,
+		Example: "  rvtsim exec -- ibv_devinfo -v\n  rvtsim exec --node n2 -- ibv_rc_pingpong -d rvt0 -g 0 127.0.0.1",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.node, "node", "", "the node (default the first)")
+	cmd.Flags().StringVar(&f.name, "name", daemon.DefaultName, "name of the daemon")
+	cmd.Flags().StringVar(&f.socket, "socket", "", "control socket of a daemon, also of another user; in place of --name")
+	return cmd
+}
+
+func (f *execFlags) run(cmd *cobra.Command, args []string) error {
+	prog, err := exec.LookPath(args[0])
+	if err != nil {
+		return envErr(err)
+	}
+	lib, err := shim.Library()
+	if err != nil {
+		return envErr(err)
+	}
+	if why := beyondPreload(prog); why != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "rvtsim: warning: %s %s: it will not see the device\n", prog, why)
+	}
+	socket := f.socket
+	if socket == "" {
+		socket = daemon.SocketPath(f.name)
+	}
+	r, err := daemon.Ask(socket)
+	switch {
+	case err == nil:
+	case errors.Is(err, daemon.ErrNotRunning) && f.socket == "" && !cmd.Flags().Changed("name"):
+		return f.runAlone(prog, args, lib)
+	default:
+		return envErr(fmt.Errorf("%s: %w", socket, err))
+	}
+	n, err := f.choose(r)
+	if err != nil {
+		return err
+	}
+	return f.become(prog, args, lib, socket, n.Name)
+}
+
+// choose finds the node to run on.
+func (f *execFlags) choose(r *daemon.Report) (*daemon.NodeReport, error) {
+	var names []string
+	for i := range r.Nodes {
+		if f.node == "" || r.Nodes[i].Name == f.node {
+			return &r.Nodes[i], nil
+		}
+		names = append(names, r.Nodes[i].Name)
+	}
+	return nil, usage(fmt.Errorf("--node %q: the daemon has %s", f.node, strings.Join(names, ", ")))
+}
+
+// environment is that of this process, with what the preload library must know.
+func environment(lib, socket, node string) []string {
+	var env []string
+	preload := lib
+	for _, v := range os.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		switch {
+		case name == "LD_PRELOAD":
+			for _, p := range strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' }) {
+				if p != lib {
+					preload += ":" + p
+				}
+			}
+		case name == "RVTSIM_SOCKET" || name == "RVTSIM_NODE" || name == "RVTSIM_ROOT":
+		default:
+			env = append(env, v)
+		}
+	}
+	return append(env, "LD_PRELOAD="+preload, "RVTSIM_SOCKET="+socket, "RVTSIM_NODE="+node, "RVTSIM_ROOT="+daemon.ViewOf(socket, node))
+}
+
+// become replaces this process with the program.
+func (f *execFlags) become(prog string, args []string, lib, socket, node string) error {
+	err := syscall.Exec(prog, args, environment(lib, socket, node))
+	return envErr(&os.PathError{Op: "exec", Path: prog, Err: err})
+}
+
+// runAlone runs the program on a daemon of its own, inside this process.
+func (f *execFlags) runAlone(prog string, args []string, lib string) error {
+	f.name = "exec-" + strconv.Itoa(os.Getpid())
+	d, err := f.startAlone()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	r := d.Report()
+	n, err := f.choose(&r)
+	if err != nil {
+		return err
+	}
+	return runChild(prog, args, environment(lib, d.Socket(), n.Name))
+}
+
+// startAlone starts the daemon. If nobody has said which address to use, another one
+// of the loopback network will do.
+func (f *execFlags) startAlone() (*daemon.Daemon, error) {
+	c, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	free := f.nodes <= 1 && len(f.listen) == 0
+	for i := 1; ; i++ {
+		d, err := daemon.Start(c)
+		if err == nil {
+			return d, nil
+		}
+		if !free || !errors.Is(err, syscall.EADDRINUSE) || i == maxNodes {
+			return nil, envErr(err)
+		}
+		a := &c.Nodes[0].Address
+		*a = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}), a.Port())
+	}
+}
+
+// runChild runs a program, passes signals on to it, and ends as it ends.
+func runChild(prog string, args, env []string) error {
+	child := exec.Command(prog)
+	child.Args, child.Env = args, env
+	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	if err := child.Start(); err != nil {
+		return envErr(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- child.Wait() }()
+	for {
+		select {
+		case s := <-signals:
+			if s != syscall.SIGINT && s != syscall.SIGQUIT || !inForeground() {
+				_ = child.Process.Signal(s)
+			}
+		case err := <-done:
+			return statusOf(err)
+		}
+	}
+}
+
+// inForeground reports whether what is typed at the terminal, ^C say, reaches this
+// process, and so the child too.
+func inForeground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// statusOf is the exit status of a program, 128 plus the signal that ended it.
+func statusOf(err error) error {
+	var e *exec.ExitError
+	if !errors.As(err, &e) {
+		return err
+	}
+	code := e.ExitCode()
+	if ws, ok := e.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		code = 128 + int(ws.Signal())
+	}
+	return &exitError{Code: code}
+}
+
+// beyondPreload says why the dynamic linker will not preload anything into a program,
+// empty if it will.
+func beyondPreload(prog string) string {
+	if info, err := os.Stat(prog); err == nil && info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 && os.Getuid() != 0 {
+		return "is setuid or setgid"
+	}
+	f, err := elf.Open(prog)
+	if err != nil {
+		return "" // a script: its interpreter decides
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return ""
+		}
+	}
+	return "is statically linked"
+}
+
+// newShim is for make: it compiles the preload library into a directory.
+func newShim() *cobra.Command {
+	return &cobra.Command{
+		Use:    "shim DIR",
+		Short:  "Compile the preload library into a directory",
+		Args:   cobra.ExactArgs(1),
+		Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := shim.Build(args[0]); err != nil {
+				return envErr(err)
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,86 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rvtsim/rvtsim/internal/daemon"
+)
+
+func newUp() *cobra.Command {
+	var f daemonFlags
+	var foreground, ready bool
+	cmd := &cobra.Command{
+		Use:   "up [FILE]",
+		Short: "Start nodes for unmodified programs",
+		Long: `Up starts a daemon with one or more nodes, each with a device rvt0, for programs
+that use libibverbs as it is. Start these with "rvtsim exec". FILE is a topology file:
+its nodes are started, its traffic and faults are not.
+
+Without --foreground the daemon goes on in the background until "rvtsim down". Its log
+is in the directory of its control socket, which is printed.`,
+		Example: "  rvtsim up --nodes 2\n  rvtsim up --nodes 2 --listen n1=10.0.0.1 --listen n2=10.0.0.2\n  rvtsim up examples/two-nodes.yaml",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				f.file = args[0]
+			}
+			c, err := f.config()
+			if err != nil {
+				return tell(ready, err)
+			}
+			if !foreground {
+				if err := startBackground(&f); err != nil {
+					return err
+				}
+				r, err := daemon.Ask(daemon.SocketPath(f.name))
+				if err != nil {
+					return envErr(err)
+				}
+				printUp(cmd.OutOrStdout(), r)
+				return nil
+			}
+			return tell(ready, runDaemon(cmd.Context(), c, cmd.ErrOrStderr(), func(d *daemon.Daemon) {
+				if ready {
+					_ = tell(true, nil)
+					return
+				}
+				r := d.Report()
+				printUp(cmd.OutOrStdout(), &r)
+			}))
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.name, "name", daemon.DefaultName, "name of the daemon, for exec, ls and down")
+	cmd.Flags().BoolVar(&foreground, "foreground", false, "stay in the foreground, log to standard error")
+	cmd.Flags().BoolVar(&ready, "ready", false, "report to the parent process")
+	_ = cmd.Flags().MarkHidden("ready")
+	return cmd
+}
+
+// tell passes the outcome of starting to the parent, once, and returns it.
+func tell(ready bool, err error) error {
+	if !ready {
+		return err
+	}
+	w := os.NewFile(readyFD, "ready")
+	defer w.Close()
+	if err != nil {
+		fmt.Fprintln(w, err)
+	} else {
+		fmt.Fprintln(w)
+	}
+	return err
+}
+
+func printUp(w io.Writer, r *daemon.Report) {
+	for _, n := range r.Nodes {
+		fmt.Fprintf(w, "%s\t%s\t%s\tGID 0 %s\n", n.Name, n.Address, n.Device, n.GID)
+	}
+	fmt.Fprintf(w, "control socket %s\n", r.Socket)
+}

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// bells waits for the doorbells of a node's contexts: one thread for all of them. The
+// event descriptors are never read: with edge triggering each write is an event of its
+// own, and the counter behind it would take 500 years to fill up.
+type bells struct {
+	epoll int
+	stop  int // eventfd that ends the loop
+	done  chan struct{}
+
+	mu    sync.Mutex // guards both below
+	next  int32
+	heard map[int32]*attached
+}
+
+func newBells(ring func([]*attached)) (*bells, error) {
+	b := &bells{epoll: -1, stop: -1, done: make(chan struct{}), heard: map[int32]*attached{}}
+	var err error
+	if b.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("epoll_create", err)
+	}
+	if b.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
+		err = unix.EpollCtl(b.epoll, unix.EPOLL_CTL_ADD, b.stop, &unix.EpollEvent{Events: unix.EPOLLIN})
+	}
+	if err != nil {
+		_ = unix.Close(b.epoll)
+		if b.stop >= 0 {
+			_ = unix.Close(b.stop)
+		}
+		return nil, os.NewSyscallError("epoll", err)
+	}
+	go b.run(ring)
+	return b, nil
+}
+
+// add listens to the context's eventfd.
+func (b *bells) add(a *attached) error {
+	b.mu.Lock()
+	b.next++
+	a.bellID = b.next
+	b.heard[a.bellID] = a
+	b.mu.Unlock()
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: a.bellID}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(b.epoll, unix.EPOLL_CTL_ADD, a.efd, &ev))
+}
+
+func (b *bells) remove(a *attached) {
+	b.mu.Lock()
+	delete(b.heard, a.bellID)
+	b.mu.Unlock()
+	_ = unix.EpollCtl(b.epoll, unix.EPOLL_CTL_DEL, a.efd, nil)
+}
+
+func (b *bells) run(ring func([]*attached)) {
+	defer close(b.done)
+	runtime.LockOSThread()
+	events := make([]unix.EpollEvent, 64)
+	rung := make([]*attached, 0, len(events))
+	for {
+		n, err := unix.EpollWait(b.epoll, events, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		rung = rung[:0]
+		b.mu.Lock()
+		for _, e := range events[:n] {
+			if e.Fd == 0 {
+				b.mu.Unlock()
+				return
+			}
+			if a := b.heard[e.Fd]; a != nil {
+				rung = append(rung, a)
+			}
+		}
+		b.mu.Unlock()
+		if len(rung) > 0 {
+			ring(rung)
+		}
+	}
+}
+
+func (b *bells) close() {
+	_, _ = unix.Write(b.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	<-b.done
+	_ = unix.Close(b.epoll)
+	_ = unix.Close(b.stop)
+}

@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/uverbs"
+)
+
+// conn is the connection of one process to one context, or of a command line. Only its
+// own goroutine uses it, except where the comments say otherwise.
+type conn struct {
+	d     *Daemon
+	sock  *seqSocket
+	pid   int // as the kernel tells; 0 if the process is outside our namespace
+	uid   int
+	comm  string    // set before ctx
+	since time.Time // fixed
+
+	ctx    *attached // guarded by Daemon.mu; set once
+	mem    *ProcMem
+	caller uverbs.Caller
+	in     []byte
+	out    []byte
+}
+
+// serve runs until the program closes the connection, or says something that makes no
+// sense.
+func (c *conn) serve() {
+	defer c.d.wg.Done()
+	c.in = make([]byte, maxRequest)
+	err := c.run()
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.d.log.Warn("connection ends", "pid", c.pid, "uid", c.uid, "comm", c.comm, "err", err)
+	}
+	if c.ctx != nil {
+		c.d.log.Info("detach", "node", c.ctx.h.cfg.Name, "pid", c.pid, "comm", c.comm, "after", time.Since(c.since).Round(time.Millisecond))
+	}
+	if c.mem != nil {
+		c.mem.Close()
+	}
+	c.d.unregister(c)
+	c.sock.close()
+}
+
+func (c *conn) run() error {
+	for {
+		n, files, err := c.sock.recv(c.in)
+		if err != nil {
+			return err
+		}
+		rq, err := parseRequest(c.in[:n])
+		if err != nil {
+			closeAll(files)
+			_ = c.fail(ib.Errno(unix.EPROTO))
+			return err
+		}
+		switch rq.op {
+		case opOpen, opAttach:
+			err = c.attach(&rq, files)
+		case opWrite, opIoctl:
+			closeAll(files)
+			err = c.command(&rq)
+		case opList:
+			closeAll(files)
+			err = c.list()
+		case opStop:
+			closeAll(files)
+			err = c.stop()
+		default:
+			closeAll(files)
+			err = c.fail(ib.Errno(unix.EPROTO))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *conn) send(r *reply, files ...int) error {
+	b, err := appendReply(c.out[:0], r)
+	if err != nil {
+		return errors.Join(err, c.fail(ib.Errno(unix.EMSGSIZE)))
+	}
+	c.out = b
+	return c.sock.send(b, files)
+}
+
+// fail answers with an error.
+func (c *conn) fail(e ib.Errno) error { return c.send(&reply{errno: e}) }
+
+// attach serves OPEN and ATTACH, the first message of a program. The descriptor that
+// comes along is the program's memory.
+func (c *conn) attach(rq *request, files []int) error {
+	memFD := -1
+	for i, fd := range files {
+		if i == 0 && c.mem == nil {
+			memFD = fd
+		} else {
+			_ = unix.Close(fd)
+		}
+	}
+	if c.mem != nil || len(rq.data) > 0 {
+		return c.fail(ib.Errno(unix.EPROTO))
+	}
+	c.mem = NewProcMem(c.pid, memFD)
+	c.caller.Mem = c.mem
+	c.comm = commOf(c.pid)
+	if !c.d.cfg.allows(c.uid, os.Getuid()) {
+		_ = c.fail(ib.Errno(unix.EACCES))
+		return refused(c.uid)
+	}
+	if !c.mem.Usable() {
+		_ = c.fail(ib.Errno(unix.EPERM))
+		return errors.New("its memory is out of reach: it is not dumpable, or the system does not allow it")
+	}
+	if rq.op == opAttach {
+		a := c.d.join(c, rq.token)
+		if a == nil {
+			return c.fail(ib.Errno(unix.ENODEV))
+		}
+		c.logAttach("attach to shared context")
+		return c.send(&reply{token: a.token})
+	}
+	h := c.d.find(rq.node)
+	if h == nil || rq.kind != devUverbs || rq.index != 0 || h.node.Err() != nil {
+		return c.fail(ib.Errno(unix.ENODEV))
+	}
+	if err := c.d.openContext(c, h); err != nil {
+		_ = c.fail(errnoOf(err))
+		return err
+	}
+	c.logAttach("attach")
+	return c.send(&reply{token: c.ctx.token}, c.ctx.rings.fd, c.ctx.efd)
+}
+
+func (c *conn) logAttach(what string) {
+	c.d.log.Info(what, "node", c.ctx.h.cfg.Name, "pid", c.pid, "uid", c.uid, "comm", c.comm)
+}
+
+// commOf is the name of a process.
+func commOf(pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	if err != nil {
+		return "?"
+	}
+	return strings.TrimSuffix(string(b), "\n")
+}
+
+// command serves WRITE and IOCTL.
+func (c *conn) command(rq *request) error {
+	if c.ctx == nil {
+		return c.fail(ib.Errno(unix.EPROTO))
+	}
+	if c.ctx.h.node.Err() != nil {
+		return c.fail(ib.Errno(unix.EIO))
+	}
+	p := passed{known: map[int32]uint64{}}
+	for {
+		rep := c.carryOut(rq, p.inode)
+		if rep.Errno == 0 || !p.asked {
+			return c.answer(&rep)
+		}
+		// The command names a descriptor that only the program can look up. It was
+		// refused for that, with nothing done. Ask, and do it again: waiting for the
+		// program in the middle of a command would hold up the device.
+		data := append([]byte(nil), rq.data...)
+		if err := c.queryFD(&p); err != nil {
+			return err
+		}
+		rq.data = data
+	}
+}
+
+func (c *conn) carryOut(rq *request, p uverbs.Passed) uverbs.Reply {
+	if rq.op == opIoctl {
+		return c.ctx.ctx.Ioctl(&c.caller, uverbs.IoctlRequest, rq.data, p)
+	}
+	return c.ctx.ctx.Write(&c.caller, rq.data, p)
+}
+
+// maxQueries bounds how often a program is asked during one command.
+const maxQueries = 8
+
+// passed is what is known of descriptors that a command names.
+type passed struct {
+	known map[int32]uint64 // inode; 0 if it is not open
+	asked bool
+	want  int32
+}
+
+// inode implements uverbs.Passed.
+func (p *passed) inode(fd int32) (uint64, bool) {
+	ino, ok := p.known[fd]
+	if !ok && len(p.known) < maxQueries {
+		p.asked, p.want = true, fd
+	}
+	return ino, ino != 0
+}
+
+// queryFD asks the program what the descriptor that p wants refers to.
+func (c *conn) queryFD(p *passed) error {
+	if err := c.send(&reply{kind: repQueryFD, queryFD: uint32(p.want)}); err != nil {
+		return err
+	}
+	n, files, err := c.sock.recv(c.in)
+	if err != nil {
+		return err
+	}
+	closeAll(files)
+	rq, err := parseRequest(c.in[:n])
+	if err != nil {
+		return err
+	}
+	if rq.op != opFDInfo {
+		return errors.New("daemon: " + rq.op.String() + " where FDINFO was expected")
+	}
+	p.known[p.want], p.asked = rq.arg, false
+	return nil
+}
+
+// answer sends the outcome of a command.
+func (c *conn) answer(rep *uverbs.Reply) error {
+	r := reply{errno: rep.Errno, outAddr: rep.OutAddr, out: rep.Out}
+	files := make([]int, len(rep.Files))
+	for i, f := range rep.Files {
+		files[i] = int(f.F.Fd())
+		r.offsets = append(r.offsets, f.Off)
+	}
+	for _, w := range rep.Writes {
+		r.writes = append(r.writes, memWrite{w.Addr, w.Data})
+	}
+	err := c.send(&r, files...)
+	for _, f := range rep.Files {
+		f.F.Close()
+	}
+	return err
+}

@@ -1,0 +1,268 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/ib"
+)
+
+// Daemon serves the programs of other processes. Its methods may be called from any
+// goroutine.
+type Daemon struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+	lock    *os.File
+	sock    *seqSocket
+	nodes   []*hosted
+	wg      sync.WaitGroup // accept loop and connections
+	stopped chan struct{}  // closed when somebody asked for the end
+	once    sync.Once
+
+	mu       sync.Mutex // guards everything below
+	closing  bool
+	conns    map[*conn]struct{}
+	contexts map[uint64]*attached
+}
+
+// Start opens every node and the control socket. When it returns without an error,
+// programs can attach.
+func Start(cfg Config) (*Daemon, error) {
+	if cfg.Name == "" {
+		cfg.Name = DefaultName
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	d := &Daemon{
+		cfg: cfg, log: cfg.Log, started: time.Now(), stopped: make(chan struct{}),
+		conns: map[*conn]struct{}{}, contexts: map[uint64]*attached{},
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if err := d.open(); err != nil {
+		d.release()
+		return nil, err
+	}
+	d.wg.Add(1)
+	go d.accept()
+	return d, nil
+}
+
+func (d *Daemon) open() error {
+	if err := makeDir(d.cfg.public()); err != nil {
+		return err
+	}
+	var err error
+	if d.lock, err = lockName(d.cfg.Name); err != nil {
+		return err
+	}
+	_ = os.RemoveAll(viewDir(d.cfg.Name)) // of one that was killed
+	for _, nc := range d.cfg.Nodes {
+		h, err := host(nc, d.cfg.ABI)
+		if err != nil {
+			return err
+		}
+		d.nodes = append(d.nodes, h)
+		if err := h.writeView(d.cfg.Name, d.cfg.public()); err != nil {
+			return err
+		}
+	}
+	mode := os.FileMode(0o600)
+	if d.cfg.public() {
+		mode = 0o666
+	}
+	d.sock, err = listen(SocketPath(d.cfg.Name), mode)
+	return err
+}
+
+// release undoes open.
+func (d *Daemon) release() {
+	if d.sock != nil {
+		_ = os.Remove(SocketPath(d.cfg.Name))
+		d.sock.close()
+	}
+	for _, h := range d.nodes {
+		h.close()
+	}
+	if d.lock != nil {
+		_ = os.RemoveAll(viewDir(d.cfg.Name))
+		d.lock.Close()
+	}
+}
+
+// Socket is the path of the control socket.
+func (d *Daemon) Socket() string { return SocketPath(d.cfg.Name) }
+
+// Stopped is closed when somebody has asked the daemon to end.
+func (d *Daemon) Stopped() <-chan struct{} { return d.stopped }
+
+func (d *Daemon) stop() { d.once.Do(func() { close(d.stopped) }) }
+
+// Close tells the programs that their device goes away, ends their connections and
+// frees everything.
+func (d *Daemon) Close() {
+	d.mu.Lock()
+	if d.closing {
+		d.mu.Unlock()
+		return
+	}
+	d.closing = true
+	conns := make([]*conn, 0, len(d.conns))
+	for c := range d.conns {
+		conns = append(conns, c)
+	}
+	d.mu.Unlock()
+	for _, h := range d.nodes {
+		h.fatal()
+	}
+	d.sock.shutdown()
+	for _, c := range conns {
+		c.sock.shutdown()
+	}
+	d.wg.Wait()
+	d.release()
+	d.stop()
+	d.log.Info("daemon ends", "name", d.cfg.Name)
+}
+
+func (d *Daemon) accept() {
+	defer d.wg.Done()
+	for {
+		s, cred, err := d.sock.accept()
+		d.mu.Lock()
+		closing := d.closing
+		d.mu.Unlock()
+		if closing {
+			if err == nil {
+				s.close()
+			}
+			return
+		}
+		if err != nil {
+			d.log.Error("control socket", "err", err)
+			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOBUFS) {
+				time.Sleep(50 * time.Millisecond) // a program that ends makes room
+				continue
+			}
+			return
+		}
+		c := &conn{d: d, sock: s, pid: int(cred.Pid), uid: int(cred.Uid), since: time.Now()}
+		if !d.register(c) {
+			s.close()
+			return
+		}
+		go c.serve()
+	}
+}
+
+// register notes a connection, so that Close finds it; false if it is too late.
+func (d *Daemon) register(c *conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return false
+	}
+	d.conns[c] = struct{}{}
+	d.wg.Add(1)
+	return true
+}
+
+// unregister forgets a connection, and ends its context if it was the last one.
+func (d *Daemon) unregister(c *conn) {
+	d.mu.Lock()
+	delete(d.conns, c)
+	a := c.ctx
+	last := false
+	if a != nil {
+		delete(a.conns, c)
+		if last = len(a.conns) == 0; last {
+			delete(d.contexts, a.token)
+		}
+	}
+	d.mu.Unlock()
+	if last {
+		a.close()
+	}
+}
+
+// find returns a node by name.
+func (d *Daemon) find(name string) *hosted {
+	for _, h := range d.nodes {
+		if h.cfg.Name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// openContext makes a new context for c.
+func (d *Daemon) openContext(c *conn, h *hosted) error {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	a, err := newAttached(h, binary.LittleEndian.Uint64(b[:]))
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.contexts[a.token] = a
+	a.conns[c] = struct{}{}
+	c.ctx = a
+	return nil
+}
+
+// join adds c to a context that another process has opened. The token is the right to
+// do so.
+func (d *Daemon) join(c *conn, token uint64) *attached {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.contexts[token]
+	if a != nil {
+		a.conns[c] = struct{}{}
+		c.ctx = a
+	}
+	return a
+}
+
+// Wait blocks until ctx ends or somebody asks the daemon to end, then closes it.
+func (d *Daemon) Wait(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-d.stopped:
+	}
+	d.Close()
+}
+
+// errnoOf turns an error into what a system call of the program returns.
+func errnoOf(err error) ib.Errno {
+	var sys unix.Errno
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &sys):
+		return ib.Errno(sys)
+	case errors.Is(err, io.EOF):
+		return ib.Errno(unix.EIO)
+	}
+	if e := ib.ErrnoOf(err); e != 0 {
+		return e
+	}
+	return ib.Errno(unix.EIO)
+}
+
+func refused(uid int) error {
+	return fmt.Errorf("programs of user %d may not attach; see up --allow-uid", uid)
+}

@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+
+	"github.com/rvtsim/rvtsim/fabric/udp"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/rvt/node"
+	"github.com/rvtsim/rvtsim/uverbs"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// deviceName is what every node's own device is called in its view.
+const deviceName = "rvt0"
+
+// hosted is a node with its device file.
+type hosted struct {
+	cfg   NodeConfig
+	node  *node.Node
+	uv    *uverbs.Device
+	bells *bells
+	root  string // the node's view of sysfs and /dev
+}
+
+var _ uverbs.Host = (*hosted)(nil)
+
+// host opens the node's port and starts it.
+func host(cfg NodeConfig, abi string) (*hosted, error) {
+	pc := udp.DefaultConfig(udp.GIDFromAddr(cfg.Address.Addr()))
+	pc.Port, pc.Now = cfg.Address.Port(), node.Now
+	port, err := udp.Open(pc)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
+	}
+	dc := rvt.DefaultConfig(deviceName, pc.Local)
+	dc.GUID, dc.Seed = guidOf(cfg.Address), uint64(pc.Local[15])
+	dc.MTU, dc.Profile, dc.Limits = min(cfg.MTU, port.MTU()), cfg.Profile, cfg.Limits
+	dev, err := rvt.New(dc)
+	if err != nil {
+		port.Close()
+		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
+	}
+	h := &hosted{cfg: cfg}
+	uc := uverbs.ConfigOf(&dc, 0, abi)
+	uc.NodeDesc, uc.NetDev = "rvtsim "+cfg.Name, netDevOf(cfg.Address.Addr())
+	if err := uc.Validate(); err != nil {
+		port.Close()
+		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
+	}
+	h.uv = uverbs.NewDevice(h, uc)
+	h.bells, err = newBells(h.ring)
+	if err != nil {
+		port.Close()
+		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
+	}
+	h.node, err = node.New(dev, port, node.Config{Events: h.events})
+	if err != nil {
+		h.bells.close()
+		port.Close()
+		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
+	}
+	return h, nil
+}
+
+// guidOf makes a node GUID that differs between addresses: programs tell devices apart
+// by it. The first byte says that it is locally administered.
+func guidOf(a netip.AddrPort) uint64 {
+	h := fnv.New64a()
+	b := a.Addr().As16()
+	_, _ = h.Write(binary.BigEndian.AppendUint16(b[:], a.Port()))
+	return h.Sum64()&(1<<56-1) | 2<<56
+}
+
+// Do implements uverbs.Host. After the node has failed f does not run; connections ask
+// for that first.
+func (h *hosted) Do(f func(d *rvt.Device, now vtime.Time)) { _ = h.node.Do(f) }
+
+// events implements node.Config.Events.
+func (h *hosted) events(evs []rvt.Event) {
+	for i := range evs {
+		h.uv.HandleEvent(&evs[i])
+	}
+}
+
+// ring serves the doorbells of contexts. The word is cleared before the rings are
+// looked at: see the package comment. The owner of the device also owns attached.open,
+// so the memory is there.
+func (h *hosted) ring(rung []*attached) {
+	d, err := h.node.Begin()
+	if err != nil {
+		return
+	}
+	for _, a := range rung {
+		if a.open {
+			a.rings.bell().Store(0)
+			a.ctx.Scan(d)
+		}
+	}
+	h.node.End(node.SendNow)
+}
+
+func (h *hosted) close() {
+	h.bells.close()
+	_ = h.node.Close()
+}
+
+// fatal tells the programs that the device goes away.
+func (h *hosted) fatal() {
+	h.Do(func(*rvt.Device, vtime.Time) { h.uv.Fatal() })
+}
+
+// gid is the node's own address as programs see it.
+func (h *hosted) gid() ib.GID { return h.node.Port().LocalGID() }

@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// Report is what a daemon says about itself.
+type Report struct {
+	Name    string       `json:"name"`
+	PID     int          `json:"pid"`
+	Socket  string       `json:"socket"`
+	ABI     string       `json:"abi"`
+	Started time.Time    `json:"started"`
+	Nodes   []NodeReport `json:"nodes"`
+}
+
+// NodeReport describes a node.
+type NodeReport struct {
+	Name     string          `json:"name"`
+	Address  string          `json:"address"` // IP address and UDP port
+	Device   string          `json:"device"`
+	GID      string          `json:"gid"` // index 0
+	Profile  string          `json:"profile"`
+	MTU      int             `json:"mtu"`   // active, bytes
+	State    string          `json:"state"` // "active", "down", or why the node failed
+	Root     string          `json:"root"`  // its view of sysfs
+	Contexts []ContextReport `json:"contexts"`
+
+	SentPackets     uint64 `json:"sent_packets"`
+	ReceivedPackets uint64 `json:"received_packets"`
+	DroppedPackets  uint64 `json:"dropped_packets"`
+	Retransmitted   uint64 `json:"retransmitted_packets"`
+}
+
+// ContextReport describes an open device file.
+type ContextReport struct {
+	Processes []ProcessReport `json:"processes"`
+	Objects   int             `json:"objects"` // PDs, CQs, QPs, MRs and so on
+	QPs       []QPReport      `json:"qps"`
+}
+
+// ProcessReport describes a process that is attached.
+type ProcessReport struct {
+	PID   int       `json:"pid"`
+	UID   int       `json:"uid"`
+	Comm  string    `json:"comm"`
+	Since time.Time `json:"since"`
+}
+
+// QPReport describes a queue pair.
+type QPReport struct {
+	QPN     uint32 `json:"qpn"`
+	Type    string `json:"type"`
+	State   string `json:"state"`
+	DestQPN uint32 `json:"dest_qpn"`
+	Remote  string `json:"remote"` // destination GID, of a connected QP
+}
+
+// Report describes the daemon as it is now.
+func (d *Daemon) Report() Report {
+	r := Report{Name: d.cfg.Name, PID: os.Getpid(), Socket: d.Socket(), ABI: d.cfg.ABI, Started: d.started, Nodes: []NodeReport{}}
+	for _, h := range d.nodes {
+		r.Nodes = append(r.Nodes, d.reportNode(h))
+	}
+	return r
+}
+
+func (d *Daemon) reportNode(h *hosted) NodeReport {
+	n := NodeReport{
+		Name: h.cfg.Name, Address: h.cfg.Address.String(), Device: deviceName, GID: h.gid().String(),
+		Profile: h.cfg.Profile.Name, Root: h.root, State: "active", Contexts: []ContextReport{},
+	}
+	contexts, processes := d.contextsOf(h)
+	err := h.node.Do(func(dev *rvt.Device, _ vtime.Time) {
+		n.MTU = dev.Config().MTU.Bytes()
+		if !dev.PortUp() {
+			n.State = "down"
+		}
+		ctr := dev.Counters()
+		n.SentPackets, n.ReceivedPackets, n.Retransmitted = ctr.SentPackets, ctr.RcvdPackets, ctr.RetransPackets
+		for _, k := range ctr.Dropped {
+			n.DroppedPackets += k
+		}
+		for i, a := range contexts {
+			if !a.open {
+				continue
+			}
+			c := a.report(dev)
+			c.Processes = processes[i]
+			n.Contexts = append(n.Contexts, c)
+		}
+	})
+	if err != nil {
+		n.State = err.Error()
+	}
+	return n
+}
+
+// contextsOf lists a node's contexts in the order of their oldest process.
+func (d *Daemon) contextsOf(h *hosted) ([]*attached, [][]ProcessReport) {
+	type entry struct {
+		a *attached
+		p []ProcessReport
+	}
+	var all []entry
+	d.mu.Lock()
+	for _, a := range d.contexts {
+		if a.h != h {
+			continue
+		}
+		e := entry{a: a}
+		for c := range a.conns {
+			e.p = append(e.p, ProcessReport{PID: c.pid, UID: c.uid, Comm: c.comm, Since: c.since})
+		}
+		slices.SortFunc(e.p, func(x, y ProcessReport) int {
+			return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.PID, y.PID))
+		})
+		all = append(all, e)
+	}
+	d.mu.Unlock()
+	slices.SortFunc(all, func(x, y entry) int {
+		return cmp.Or(x.p[0].Since.Compare(y.p[0].Since), cmp.Compare(x.a.token, y.a.token))
+	})
+	contexts, processes := make([]*attached, len(all)), make([][]ProcessReport, len(all))
+	for i, e := range all {
+		contexts[i], processes[i] = e.a, e.p
+	}
+	return contexts, processes
+}
+
+// mayControl reports whether the peer may stop the daemon: the same user, or root. Those
+// whose programs may attach may ask as well.
+func (c *conn) mayControl() bool { return c.uid == os.Getuid() || c.uid == 0 }
+
+// list serves LIST. The report may be longer than a message, so it goes in a file.
+func (c *conn) list() error {
+	if !c.mayControl() && !c.d.cfg.allows(c.uid, os.Getuid()) {
+		return c.fail(ib.Errno(unix.EACCES))
+	}
+	b, err := json.Marshal(c.d.Report())
+	if err != nil {
+		return err
+	}
+	fd, err := unix.MemfdCreate("rvtsim-report", unix.MFD_CLOEXEC)
+	if err != nil {
+		return c.fail(errnoOf(err))
+	}
+	f := os.NewFile(uintptr(fd), "report")
+	defer f.Close()
+	if _, err := f.Write(b); err != nil {
+		return c.fail(errnoOf(err))
+	}
+	return c.send(&reply{}, fd)
+}
+
+// stop serves STOP. The answer is that the connection ends, when all is done.
+func (c *conn) stop() error {
+	if !c.mayControl() {
+		return c.fail(ib.Errno(unix.EACCES))
+	}
+	c.d.stop()
+	return nil
+}
+
+// ErrNotRunning reports that no daemon listens.
+var ErrNotRunning = errors.New("no daemon is running")
+
+// call sends a request to the daemon at path and returns the answer and its file.
+func call(path string, o op) (*os.File, error) {
+	s, err := dial(path)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil, ErrNotRunning
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.send(appendRequest(nil, &request{op: o, pid: uint32(os.Getpid())}), nil); err != nil {
+		return nil, err
+	}
+	b := make([]byte, maxReply)
+	n, files, err := s.recv(b)
+	if err != nil {
+		return nil, err
+	}
+	if n < repLen || len(files) > 1 {
+		closeAll(files)
+		return nil, errShort
+	}
+	if e := replyErrno(b); e != 0 {
+		closeAll(files)
+		return nil, fmt.Errorf("daemon: %w", unix.Errno(e))
+	}
+	if len(files) == 0 {
+		return nil, nil
+	}
+	return os.NewFile(uintptr(files[0]), "report"), nil
+}
+
+// Ask returns the report of the daemon whose control socket is at path.
+func Ask(path string) (*Report, error) {
+	f, err := call(path, opList)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return nil, errShort
+	}
+	defer f.Close()
+	if _, err := f.Seek(0, 0); err != nil {
+		return nil, err
+	}
+	var r Report
+	if err := json.NewDecoder(f).Decode(&r); err != nil {
+		return nil, fmt.Errorf("daemon: report: %w", err)
+	}
+	return &r, nil
+}
+
+// Stop ends the daemon whose control socket is at path, and returns when it has closed
+// everything.
+func Stop(path string) error {
+	_, err := call(path, opStop)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	// The daemon keeps its name locked until everything is closed.
+	f, err := os.OpenFile(strings.TrimSuffix(path, ".sock")+".lock", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
+			return os.NewSyscallError("flock", err)
+		}
+	}
+}
