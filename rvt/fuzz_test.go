@@ -56,8 +56,8 @@ type fuzzHost struct {
 	srq    *swqe.SRQ
 	local  *MR
 	window *mr.Window
-	posted int // receives
-	recvs  map[uint64]bool
+	posted int               // receives
+	recvs  map[uint64]uint64 // bytes of each receive that is posted
 	now    vtime.Time
 	sends  sendLog
 }
@@ -68,7 +68,7 @@ func newFuzzHost(t testing.TB, n byte, prof qp.Profile, typ ib.QPType, withSRQ, 
 	cfg.Limits.WindowPackets = 24
 	d, err := New(cfg)
 	require.NoError(t, err)
-	h := &fuzzHost{host: &host{t: t, d: d, gid: cfg.GIDs[0], buf: bytes.Repeat([]byte{canary}, fuzzBytes)}, recvs: map[uint64]bool{}}
+	h := &fuzzHost{host: &host{t: t, d: d, gid: cfg.GIDs[0], buf: bytes.Repeat([]byte{canary}, fuzzBytes)}, recvs: map[uint64]uint64{}}
 	h.pd, err = d.AllocPD()
 	require.NoError(t, err)
 	h.cq, err = d.CreateCQ(256, nil)
@@ -109,10 +109,17 @@ func (h *fuzzHost) checkCompletions() {
 	for _, wc := range h.poll() {
 		require.Equal(h.t, h.q.QPN, wc.QPN)
 		if wc.WRID >= recvIDs {
-			require.True(h.t, h.recvs[wc.WRID], "completion of receive %d, which is not posted", wc.WRID)
+			room, ok := h.recvs[wc.WRID]
+			require.True(h.t, ok, "completion of receive %d, which is not posted", wc.WRID)
+			if wc.Status == ib.WCSuccess && wc.Opcode == ib.WCRecv {
+				require.LessOrEqual(h.t, uint64(wc.ByteLen), room, "more than the receive has room for")
+			}
 			delete(h.recvs, wc.WRID)
 		} else {
 			h.sends.completed(h.t, wc)
+			if wc.Status == ib.WCSuccess && wc.Opcode == ib.WCRDMARead {
+				h.arrived(wc.WRID, wc.ByteLen)
+			}
 		}
 	}
 	ev := make([]Event, 64)
@@ -128,7 +135,7 @@ func (h *fuzzHost) postRecv(f *feed) {
 	h.posted++
 	id := recvIDs + uint64(h.posted)
 	wr := swqe.RecvWR{WRID: id, SGL: h.sgl(f, h.local)}
-	h.recvs[id] = true
+	h.recvs[id] = swqe.Sum(wr.SGL)
 	var err error
 	if h.srq != nil {
 		_, err = h.d.PostSRQRecv(h.srq, []swqe.RecvWR{wr})
@@ -163,7 +170,7 @@ func (h *fuzzHost) sgl(f *feed, m *MR) []mr.SGE {
 // remote makes an address and key that usually name the open region.
 func (h *fuzzHost) remote(f *feed, victim *fuzzHost) (uint64, ib.RKey, uint32) {
 	va, key, n := bufBase+remoteOff+uint64(f.u8())*8, victim.mr.RKey, uint32(f.u8())*7
-	switch f.u8() {
+	switch f.pick(40) {
 	case 1:
 		va = bufBase + uint64(f.u8())<<7
 	case 2:
@@ -328,7 +335,8 @@ type sendLog struct {
 	high    int // PSNs handed to the wire, counted from base
 	sigAll  bool
 	count   int
-	atomics uint64 // FETCH_ADDs posted
+	atomics uint64            // FETCH_ADDs posted
+	reads   [readSlots]uint64 // READ that fills the slot
 }
 
 func (s *sendLog) completed(t testing.TB, wc cq.WC) {
@@ -552,6 +560,10 @@ func pairRun(t *testing.T, data []byte) {
 		h.q.Attr.RNRRetry, h.q.SRNRRetry = 7, 7
 		h.q.Attr.RetryCnt, h.q.SRetry = 7, 7
 		h.sends = sendLog{base: firstPSN, next: 1, sigAll: h == b || kind < 6}
+		clear(h.buf[localOff : localOff+regionSize])
+		for i := constOff; i < counterOff; i++ {
+			h.buf[remoteOff+i] = constByte(i - constOff)
+		}
 	}
 	var ab, ba []frame
 	for step := 0; step < 400 && !in.done(); step++ {
@@ -626,17 +638,28 @@ func (h *fuzzHost) postGood(f *feed, peer *fuzzHost) {
 	op := ops[f.pick(len(ops))]
 	n := 1 + f.pick(250)
 	if op == ib.WRRDMARead || op == ib.WRRDMAWrite {
-		n = int(f.u8()) * 5
+		n = int(f.u8()) * 3
 	}
 	wr := swqe.SendWR{WRID: h.sends.next, Opcode: op, Flags: ib.SendFlags(f.u8()) & (ib.SendFence | ib.SendSignaled | ib.SendSolicited),
-		SGL: []mr.SGE{{Addr: h.local.IOVA + 2048, Length: uint32(n), LKey: h.local.LKey}}, RemoteAddr: peer.mr.IOVA + uint64(f.u8())*8, RKey: peer.mr.RKey, CompareAdd: 1}
+		SGL: []mr.SGE{{Addr: h.local.IOVA + readOff + readSlots*readBytes, Length: uint32(n), LKey: h.local.LKey}}, RemoteAddr: peer.mr.IOVA + uint64(f.u8())*8, RKey: peer.mr.RKey, CompareAdd: 1}
 	if op == ib.WRAtomicFetchAndAdd {
 		wr.SGL[0].Length = 8
 		wr.RemoteAddr = peer.mr.IOVA + counterOff
 	}
+	slot := int(h.sends.next) % readSlots
+	if op == ib.WRRDMARead {
+		if h.sends.reads[slot] != 0 {
+			return // the result of the one before would hide what is missing
+		}
+		wr.SGL[0] = mr.SGE{Addr: h.local.IOVA + uint64(readOff+slot*readBytes), Length: uint32(n), LKey: h.local.LKey}
+		wr.RemoteAddr = peer.mr.IOVA + constOff
+	}
 	at := h.q.SHead
 	if _, err := h.d.PostSend(h.q, []swqe.SendWR{wr}); err != nil {
 		return
+	}
+	if op == ib.WRRDMARead {
+		h.sends.reads[slot] = h.sends.next
 	}
 	for uint64(len(h.sends.lpsn)) <= h.sends.next {
 		h.sends.lpsn, h.sends.local = append(h.sends.lpsn, 0), append(h.sends.local, false)
@@ -646,6 +669,32 @@ func (h *fuzzHost) postGood(f *feed, peer *fuzzHost) {
 	}
 	h.sends.lpsn[h.sends.next] = h.q.SWQE(at).LPSN
 	h.sends.next++
+}
+
+// Layout of the regions in pairs. WRITEs end below constOff, READs start there.
+const (
+	constOff  = 11 << 8
+	readOff   = 1 << 9
+	readSlots = 3
+	readBytes = 3 << 8
+)
+
+// constByte is byte i of what READs read: no two packets are alike, none is zero.
+func constByte(i int) byte { return byte(i%251+i/251*3) | 1 }
+
+// arrived tests the result of the READ id and clears it. peer's bytes from constOff on
+// never change.
+func (h *fuzzHost) arrived(id uint64, n uint32) {
+	slot := int(id) % readSlots
+	if h.sends.reads[slot] != id {
+		return
+	}
+	h.sends.reads[slot] = 0
+	got := h.buf[localOff+readOff+slot*readBytes:][:n]
+	for i, b := range got {
+		require.Equal(h.t, constByte(i), b, "byte %d of %d of the READ did not arrive", i, n)
+	}
+	clear(got)
 }
 
 // counterOff is where in the open region the counter is that atomics add to. WRITEs
