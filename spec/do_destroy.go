@@ -41,6 +41,8 @@ func (in *Interp) doDestroy(a *args) error {
 		if h, lookup = in.ah(name); lookup == nil {
 			err = h.node.dev.DestroyAH(h.ah)
 		}
+	case "pd":
+		err, lookup = in.destroyPD(name)
 	default:
 		return fmt.Errorf("no kind of object %q", kind)
 	}
@@ -68,6 +70,16 @@ func (in *Interp) destroyMR(name string) (err, lookup error) {
 		in.collect(m.node)
 	}
 	return err, lookup
+}
+
+func (in *Interp) destroyPD(name string) (err, lookup error) {
+	p, ok := find(in.pds, func(p *pdObj) string { return p.name }, name)
+	if !ok {
+		return nil, fmt.Errorf("no pd %q", name)
+	}
+	err = p.node.dev.DeallocPD(p.pd)
+	in.pds = drop(in.pds, p, err)
+	return err, nil
 }
 
 // drop removes e from list if its destruction went well.

@@ -1,0 +1,206 @@
+package spec
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var updateMatrix = flag.Bool("update-matrix", false, "write spec/MATRIX.md anew")
+
+var (
+	idRE          = regexp.MustCompile(`^[A-Z][A-Z0-9]*(-[A-Z0-9]+)*-[0-9]{2}$`)
+	requirementRE = regexp.MustCompile(`^- \*\*([A-Z0-9-]+)\*\* (.+) _Source: (.+)_$`)
+	pendingRE     = regexp.MustCompile(`^- ([A-Z0-9-]+): (.+)$`)
+	citeRE        = regexp.MustCompile(`^\s*(?:#|//) req: (.+)$`)
+)
+
+// requirement is one numbered statement.
+type requirement struct {
+	id, file, text string
+	cited          []string // where
+}
+
+// readRequirements returns the statements of every Markdown file, by file, then in
+// their order.
+func readRequirements(t *testing.T) []*requirement {
+	t.Helper()
+	files, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	var out []*requirement
+	seen := map[string]string{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		require.NoError(t, err)
+		for i, line := range strings.Split(string(b), "\n") {
+			if !strings.HasPrefix(line, "- **") {
+				continue
+			}
+			m := requirementRE.FindStringSubmatch(line)
+			if m == nil || !idRE.MatchString(m[1]) {
+				t.Errorf("%s:%d: want \"- **AREA-TOPIC-01** statement _Source: where from_\"", f, i+1)
+				continue
+			}
+			if prev, ok := seen[m[1]]; ok {
+				t.Errorf("%s:%d: %s is in %s already", f, i+1, m[1], prev)
+			}
+			seen[m[1]] = f
+			out = append(out, &requirement{id: m[1], file: f, text: m[2]})
+		}
+	}
+	return out
+}
+
+// readPending returns the statements that may lack a test, with the reason.
+func readPending(t *testing.T) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile("PENDING.md")
+	require.NoError(t, err)
+	out := map[string]string{}
+	for _, line := range strings.Split(string(b), "\n") {
+		if m := pendingRE.FindStringSubmatch(line); m != nil {
+			out[m[1]] = m[2]
+		}
+	}
+	return out
+}
+
+// citations finds every "req:" line: in scenarios, and in the Go tests of the whole
+// repository. It calls found with the ID and the file, relative to the repository.
+func citations(t *testing.T, found func(id, where string)) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			if path != ".." && strings.HasPrefix(name, ".") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		scenario := strings.HasSuffix(name, ".txt") && strings.HasPrefix(filepath.ToSlash(path), "../spec/scenarios/")
+		if !scenario && !strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		ids := citedIn(string(b))
+		if scenario && len(ids) == 0 {
+			t.Errorf("%s cites no requirement", path)
+		}
+		rel, err := filepath.Rel("..", path)
+		for _, id := range ids {
+			found(id, filepath.ToSlash(rel))
+		}
+		return err
+	})
+	require.NoError(t, err)
+}
+
+func citedIn(text string) (ids []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if m := citeRE.FindStringSubmatch(line); m != nil {
+			ids = append(ids, strings.Fields(m[1])...)
+		}
+	}
+	return ids
+}
+
+// TestTraceability: each statement has a test, each citation a statement, and the
+// matrix is up to date. Update it with -update-matrix.
+func TestTraceability(t *testing.T) {
+	reqs := readRequirements(t)
+	byID := map[string]*requirement{}
+	for _, r := range reqs {
+		byID[r.id] = r
+	}
+	citations(t, func(id, where string) {
+		r := byID[id]
+		if r == nil {
+			t.Errorf("%s cites %s, which does not exist", where, id)
+			return
+		}
+		if !slices.Contains(r.cited, where) {
+			r.cited = append(r.cited, where)
+		}
+	})
+	pending := readPending(t)
+	for _, r := range reqs {
+		slices.Sort(r.cited)
+		_, waits := pending[r.id]
+		switch {
+		case len(r.cited) == 0 && !waits:
+			t.Errorf("%s (%s) has no test and is not in PENDING.md", r.id, r.file)
+		case len(r.cited) > 0 && waits:
+			t.Errorf("%s has a test by now: take it out of PENDING.md", r.id)
+		}
+	}
+	for id := range pending {
+		if byID[id] == nil {
+			t.Errorf("PENDING.md names %s, which does not exist", id)
+		}
+	}
+	checkMatrix(t, reqs, pending)
+}
+
+func checkMatrix(t *testing.T, reqs []*requirement, pending map[string]string) {
+	want := matrix(reqs, pending)
+	if *updateMatrix {
+		require.NoError(t, os.WriteFile("MATRIX.md", want, 0o644))
+		return
+	}
+	got, err := os.ReadFile("MATRIX.md")
+	require.NoError(t, err)
+	if !bytes.Equal(got, want) {
+		t.Error("MATRIX.md is not what the citations say: go test ./spec -run TestTraceability -update-matrix")
+	}
+}
+
+func matrix(reqs []*requirement, pending map[string]string) []byte {
+	var b bytes.Buffer
+	tested := 0
+	for _, r := range reqs {
+		if len(r.cited) > 0 {
+			tested++
+		}
+	}
+	fmt.Fprintf(&b, "# Which test shows which statement\n\nGenerated by `go test ./spec -run TestTraceability -update-matrix`; do not edit.\n\n%d statements, %d with a test, %d pending.\n", len(reqs), tested, len(reqs)-tested)
+	file := ""
+	for _, r := range reqs {
+		if r.file != file {
+			file = r.file
+			fmt.Fprintf(&b, "\n## %s\n\n| Statement | Shown by |\n|---|---|\n", file)
+		}
+		shown := "pending: " + pending[r.id]
+		if len(r.cited) > 0 {
+			shown = strings.ReplaceAll(strings.Join(r.cited, ", "), "spec/scenarios/", "")
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", r.id, shown)
+	}
+	return b.Bytes()
+}
+
+// TestScenarioHeaders: a script says what it is before it starts.
+func TestScenarioHeaders(t *testing.T) {
+	paths, texts := scripts(t)
+	for i, text := range texts {
+		lines := strings.SplitN(text, "\n", 3)
+		if len(lines) < 3 || !strings.HasPrefix(lines[0], "# ") {
+			t.Errorf("%s does not start with a title", paths[i])
+		}
+		require.NotEmpty(t, citedIn(text), paths[i])
+	}
+	require.GreaterOrEqual(t, len(paths), 70)
+}
