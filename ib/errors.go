@@ -45,7 +45,7 @@ type VerbError struct {
 	Errno  Errno
 }
 
-// Errorf-free constructor: reason is a finished phrase.
+// NewVerbError makes a VerbError. reason is a finished phrase.
 func NewVerbError(errno Errno, verb, object, reason string) *VerbError {
 	return &VerbError{Verb: verb, Object: object, Reason: reason, Errno: errno}
 }

@@ -301,6 +301,6 @@ func TestDropReasonNames(t *testing.T) {
 		seen[s] = true
 	}
 	require.Equal(t, "none", wire.DropNone.String())
-	require.Equal(t, "fault_injected", wire.DropReason(wire.NumDropReasons-1).String())
+	require.Equal(t, "responder_busy", wire.DropReason(wire.NumDropReasons-1).String())
 	require.Equal(t, "drop_reason_255", wire.DropReason(255).String())
 }
