@@ -284,3 +284,17 @@ func TestAsyncFlood(t *testing.T) {
 	require.Same(t, small, e.CQ)
 	e.Ack()
 }
+
+// TestTokenStandsForAllEvents: two goroutines may find the queue empty, then two events
+// come and leave one token. Who takes the token must leave another one.
+func TestTokenStandsForAllEvents(t *testing.T) {
+	q := newEventQueue[int](0)
+	q.push(1)
+	q.push(2)
+	<-q.ready
+	e, ok, err := q.tryTake(func(int) {})
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, 1, e)
+	require.Len(t, q.ready, 1)
+}
