@@ -47,3 +47,14 @@ func (w *World) Kill(n *Node) {
 
 // Dead reports whether the node was killed.
 func (n *Node) Dead() bool { return n.dead }
+
+// Modify moves a QP from one state to another that needs no attributes; it leaves a QP
+// alone that is not in the first. It reports whether it did anything.
+func (w *World) Modify(n *Node, q *qp.QP, from, to ib.QPState) bool {
+	if q.State != from {
+		return false
+	}
+	err := n.Dev.ModifyQP(w.now, q, &qp.Attr{State: to}, ib.AttrState)
+	w.Touch(n)
+	return err == nil
+}

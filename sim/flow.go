@@ -52,13 +52,10 @@ func (w *World) AddFlow(spec workload.Spec, from, to *Node) (*Flow, error) {
 // Done reports whether the flow has come to its end, good or bad: nothing more will
 // happen on its own account.
 func (f *Flow) Done() bool {
-	c := f.Client.Done() || f.ClientNode.dead
-	s := f.Server.Done() || f.ServerNode.dead
-	if f.Client.Failed() {
-		// The server learns of a failure only if it hears of it.
-		return c && (s || !f.Client.Spec.Bidirectional)
+	if f.ClientNode.dead || f.ServerNode.dead {
+		return (f.ClientNode.dead || f.Client.SendsDone()) && (f.ServerNode.dead || f.Server.SendsDone())
 	}
-	return c && s
+	return workload.PairDone(f.Client, f.Server)
 }
 
 // Verify returns what is wrong with a flow that is done, nil if nothing is.

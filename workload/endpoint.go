@@ -246,12 +246,36 @@ func (e *Endpoint) Done() bool {
 		return true
 	}
 	for _, c := range e.qps {
-		if !c.down && c.q.State != ib.StateErr && !c.recv.complete {
+		if !c.failed() && !c.recv.complete {
 			return false
 		}
 	}
 	return true
 }
+
+// PairDone reports whether a flow has come to its end, good or bad, as seen from both
+// ends: all that was posted is retired, and all that was sent on QPs that did not fail
+// has arrived.
+func PairDone(client, server *Endpoint) bool {
+	if !client.SendsDone() || !server.SendsDone() {
+		return false
+	}
+	if s := &client.Spec; !s.reliable() || s.Count == 0 {
+		return true
+	}
+	for i, c := range client.qps {
+		d := server.qps[i]
+		if !c.failed() && !d.failed() && !(d.recv.complete && (c.recv.complete || !client.role.receives)) {
+			return false
+		}
+	}
+	return true
+}
+
+// SendsDone reports whether everything that the endpoint will post is retired.
+func (e *Endpoint) SendsDone() bool { return e.connected && e.open == 0 }
+
+func (c *conn) failed() bool { return c.down || c.q.State == ib.StateErr }
 
 // Failed reports whether any QP has failed.
 func (e *Endpoint) Failed() bool {

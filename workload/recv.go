@@ -172,6 +172,10 @@ func (e *Endpoint) recvDone(now vtime.Time, wc *cq.WC) {
 		if c.q.State == ib.StateErr {
 			c.down = true
 		}
+		if e.Spec.Verify { // part of a message may have arrived
+			at := e.lay.recvSlot(ring.first + slot)
+			fillCanary(e.buf[at : at+e.lay.recvBytes])
+		}
 		return
 	}
 	e.received(c, ring, slot, wc)
@@ -209,7 +213,7 @@ func (e *Endpoint) received(c *conn, ring *recvRing, slot int, wc *cq.WC) {
 		head = ib.GRHBytes
 	}
 	at := e.lay.recvSlot(ring.first + slot)
-	buf := e.buf[at : at+e.lay.recvBytes]
+	buf := e.buf[at : at+e.lay.recvBytes : at+e.lay.recvBytes]
 	switch {
 	case n < head:
 		e.violate(c, "a receive has byte_len %d", n)
@@ -228,18 +232,25 @@ func (e *Endpoint) received(c *conn, ring *recvRing, slot int, wc *cq.WC) {
 		e.checkArrival(c, &m, &in)
 	}
 	if e.Spec.Verify {
-		used := head + len(in.buf)
-		if in.buf == nil {
-			used = 0
-		}
-		if i := untouched(buf[used:]); i >= 0 {
-			e.violate(c, "message %d: byte %d of the receive was written, behind the message", m.index, used+i)
-		}
-		fillCanary(buf)
+		e.checkBehind(c, &m, &in, buf)
 	}
 	if ok && m.op == ib.WRSendWithInv {
 		e.rebind(c, wc)
 	}
+}
+
+// checkBehind tests that a receive was filled no further than its message reaches, and
+// makes it ready for the next one. UC may have used the receive for a message that it
+// abandoned, which leaves traces.
+func (e *Endpoint) checkBehind(c *conn, m *message, in *arrival, buf []byte) {
+	used := 0
+	if in.buf != nil {
+		used = len(buf) - cap(in.buf) + len(in.buf)
+	}
+	if i := untouched(buf[used:]); i >= 0 && e.Spec.Transport != ib.QPTypeUC {
+		e.violate(c, "message %d (%v of %d bytes): byte %d of the receive was written, behind the message", m.index, m.op, m.size, used+i)
+	}
+	fillCanary(buf)
 }
 
 // rebind binds the window that a SEND_WITH_INV took.
@@ -249,7 +260,9 @@ func (e *Endpoint) rebind(c *conn, wc *cq.WC) {
 			if w.mw.Bound() {
 				e.violate(c, "window %v was invalidated but is still bound", wc.InvRKey)
 			}
-			e.bind(c, i)
+			if !e.Spec.Bidirectional {
+				e.bind(c, i)
+			}
 			return
 		}
 	}

@@ -190,7 +190,7 @@ func (s *Spec) validateOps(bad func(string, ...any)) {
 	}
 	if s.takes(ib.WRSendWithInv) {
 		if w := s.windows(); w < 1 || w > maxWindowsHeld {
-			bad("SEND_WITH_INV keeps a memory window for each receive, and there are %d, want 1 to %d", w, maxWindowsHeld)
+			bad("SEND_WITH_INV needs a memory window for each receive, in both directions one for each message: that is %d per QP, want 1 to %d", w, maxWindowsHeld)
 		}
 	}
 }
@@ -220,9 +220,15 @@ func (s *Spec) TakesReceives() bool { return s.any(swqe.OpCredit) }
 
 // windows is the number of memory windows per QP that SEND_WITH_INV goes round: one
 // for each receive that can be posted. A window is bound again before the receive
-// that used it is posted again, so the peer never meets one that is not bound.
+// that used it is posted again, so the peer never meets one that is not bound. In a
+// bidirectional flow the binding would wait in the send queue behind messages for
+// which the peer has no receive, which waits for its binding likewise; so there each
+// message has a window of its own.
 func (s *Spec) windows() int {
-	if s.SRQSize > 0 {
+	switch {
+	case s.Bidirectional:
+		return int(min(s.Count, maxWindowsHeld+1))
+	case s.SRQSize > 0:
 		return s.SRQSize
 	}
 	return s.RecvDepth

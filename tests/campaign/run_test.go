@@ -1,0 +1,149 @@
+package campaign
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/sim"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// maxEvents is far above what any plan needs: more is a storm of packets.
+const maxEvents = 4_000_000
+
+// outcome is what became of a plan.
+type outcome struct {
+	digest   uint64
+	events   uint64
+	at       vtime.Time
+	messages uint64
+	failures int // flows with a failed QP
+	problems []string
+}
+
+func (o *outcome) problem(format string, args ...any) {
+	o.problems = append(o.problems, fmt.Sprintf(format, args...))
+}
+
+// run lets a plan happen: faults until healAt, then a sound network, on which
+// everything must come to an end in bounded time.
+func (p *plan) run() (o outcome) {
+	w, err := sim.New(sim.Config{Seed: p.seed, Network: p.network, EmitBatch: p.batch, Check: true, Digest: sim.DigestAll})
+	if err != nil {
+		o.problem("%v", err)
+		return o
+	}
+	for _, cfg := range p.nodes {
+		if _, err := w.AddNode(cfg); err != nil {
+			o.problem("%v", err)
+			return o
+		}
+	}
+	var flows []*sim.Flow
+	for _, f := range p.flows {
+		fl, err := w.AddFlow(f.spec, w.Nodes()[f.from], w.Nodes()[f.to])
+		if err != nil {
+			o.problem("%v", err)
+			return o
+		}
+		flows = append(flows, fl)
+	}
+	for _, f := range p.faults {
+		f.schedule(w, flows)
+	}
+	done := func() bool {
+		for _, f := range flows {
+			if !f.Done() {
+				return false
+			}
+		}
+		return true
+	}
+	over := func() bool { return w.Stats().Events > maxEvents }
+	w.RunUntil(vtime.Time(p.healAt), over)
+	w.Network().Heal()
+	bound := p.bound()
+	w.RunUntil(vtime.Time(p.healAt).Add(bound), func() bool { return done() || over() })
+	switch {
+	case w.Err() != nil:
+	case over():
+		o.problem("%d events and no end, at %v:\n%s", w.Stats().Events, w.Now(), stuck(flows))
+	case !done():
+		o.problem("not done %v after the network healed at %v:\n%s", bound, p.healAt, stuck(flows))
+	default:
+		w.RunUntil(w.Now().Add(time.Second), over) // what is still in flight
+	}
+	o.collect(p, w, flows)
+	return o
+}
+
+// bound is how long the world may take after it has healed.
+func (p *plan) bound() (d time.Duration) {
+	l := &p.network.Default
+	for _, f := range p.flows {
+		rtt := 2*l.Latency + 2*l.Jitter + 100*time.Microsecond
+		if bw := l.BandwidthBitsPerSecond; bw > 0 {
+			// All packets of a window of every QP may wait for each other.
+			bytes := f.spec.Sizes.Longest() + 200*(f.spec.Sizes.Longest()/256+1)
+			rtt += time.Duration(float64(bytes) * 8 / float64(bw) * float64(time.Second) * 64)
+		}
+		d += sim.LivenessBound(&f.spec, rtt)
+	}
+	return 4*d + 10*time.Second
+}
+
+func stuck(flows []*sim.Flow) string {
+	var b strings.Builder
+	for _, f := range flows {
+		if !f.Done() {
+			b.WriteString(f.Stuck())
+		}
+	}
+	return b.String()
+}
+
+// collect checks the end of a world.
+func (o *outcome) collect(p *plan, w *sim.World, flows []*sim.Flow) {
+	o.digest, o.events, o.at = w.Digest(), w.Stats().Events, w.Now()
+	if err := w.Err(); err != nil {
+		o.problem("%v", err)
+	}
+	if err := w.CheckConservation(); err != nil {
+		o.problem("%v", err)
+	}
+	for i, f := range flows {
+		o.problems = append(o.problems, f.Verify()...)
+		o.messages += f.Client.Stats().Completed + f.Server.Stats().Completed
+		if f.Client.Failed() || f.Server.Failed() {
+			o.failures++
+			o.judgeFailure(p, i, f)
+		}
+	}
+}
+
+// judgeFailure decides whether a failure had a reason. On a sound network none has,
+// but for a receiver that was too slow for the sender's patience.
+func (o *outcome) judgeFailure(p *plan, i int, f *sim.Flow) {
+	spec := &p.flows[i].spec
+	c, s := f.Client.Stats(), f.Server.Stats()
+	for _, e := range []error{f.Client.Err(), f.Server.Err()} {
+		if e != nil {
+			o.problem("%v", e)
+		}
+	}
+	for _, st := range []ib.WCStatus{ib.WCLocLenErr, ib.WCLocProtErr, ib.WCLocQPOpErr, ib.WCBadRespErr, ib.WCRemInvReqErr, ib.WCRemAccessErr, ib.WCRemOpErr, ib.WCLocAccessErr, ib.WCMWBindErr, ib.WCFatalErr, ib.WCGeneralErr} {
+		if n := c.Statuses[st] + s.Statuses[st] + c.RecvStatuses[st] + s.RecvStatuses[st]; n > 0 {
+			o.problem("%s: %d completions with %v, which nothing explains: client %v, server %v", spec.Name, n, st, c.FirstFailure, s.FirstFailure)
+		}
+	}
+	retries := c.Statuses[ib.WCRetryExcErr] + s.Statuses[ib.WCRetryExcErr]
+	rnr := c.Statuses[ib.WCRNRRetryExcErr] + s.Statuses[ib.WCRNRRetryExcErr]
+	if rnr > 0 && spec.RNRRetry == 7 {
+		o.problem("%s: RNR_RETRY_EXC_ERR although rnr_retry is 7", spec.Name)
+	}
+	if !p.hostile() && retries > 0 && rnr == 0 {
+		o.problem("%s failed on a sound network: client %v, server %v", spec.Name, c.FirstFailure, s.FirstFailure)
+	}
+}
