@@ -174,6 +174,7 @@ func runDaemon(ctx context.Context, c daemon.Config, log io.Writer, ready func(*
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	daemon.Hurry()
 	d, err := daemon.Start(c)
 	if err != nil {
 		return envErr(err)
