@@ -137,7 +137,6 @@ type QP struct {
 	RRcvLen     uint64      // r_rcv_len: bytes of it received
 	rwqe        swqe.RWQE   // r_wr_id, r_sg_list: the receive taken
 	reth        wire.RETH   // of the WRITE in progress
-	ieth        ib.RKey
 	SAckQueue   []AckEntry // s_ack_queue: READs and atomics kept for duplicates
 	RHeadAck    int        // r_head_ack_queue: where the next one goes
 	rSafePSN    ib.PSN     // RPSN at the last Emit: all before it is in memory
