@@ -137,14 +137,14 @@ type QP struct {
 	RRcvLen     uint64      // r_rcv_len: bytes of it received
 	rwqe        swqe.RWQE   // r_wr_id, r_sg_list: the receive taken
 	reth        wire.RETH   // of the WRITE in progress
-	SAckQueue   []AckEntry // s_ack_queue: READs and atomics kept for duplicates
-	RHeadAck    int        // r_head_ack_queue: where the next one goes
-	rSafePSN    ib.PSN     // RPSN at the last Emit: all before it is in memory
-	rOpenRd     int        // READs and atomics not fully answered yet
-	resp        respQueue  // responses to send, in order
-	noAckYet    bool       // no request was acknowledged since RTR
-	lastWQEDone bool       // LAST_WQE_REACHED was raised
-	fatal       bool       // the queue holds a fatal NAK: nothing may follow it
+	SAckQueue   []AckEntry  // s_ack_queue: READs and atomics kept for duplicates
+	RHeadAck    int         // r_head_ack_queue: where the next one goes
+	rSafePSN    ib.PSN      // RPSN at the last Emit: all before it is in memory
+	rOpenRd     int         // READs and atomics not fully answered yet
+	resp        respQueue   // responses to send, in order
+	noAckYet    bool        // no request was acknowledged since RTR
+	lastWQEDone bool        // LAST_WQE_REACHED was raised
+	fatal       bool        // the queue holds a fatal NAK: nothing may follow it
 
 	// Scheduling, for the owner.
 	Queued  bool // in the owner's run queue

@@ -234,6 +234,9 @@ func (o *qpObj) destroy(d *rvt.Device, now vtime.Time) error {
 		return err
 	}
 	o.q.Context = nil
+	if o.sq != nil {
+		o.showPostable(false)
+	}
 	o.freeRings()
 	c := o.ctx
 	delete(c.objects, o.handle)
@@ -331,7 +334,7 @@ func (k *call) modifyQP(cmd *modifyQP) error {
 		o.reset(k.d)
 	}
 	if o.sq != nil {
-		o.sq.setPostable(o.postable())
+		o.showPostable(o.postable())
 	}
 	k.d.FlushRecv(o.q)
 	return nil

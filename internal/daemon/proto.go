@@ -16,6 +16,8 @@ const (
 	maxRequest   = reqLen + 4<<16 // in_words of a write() command is 16 bits, in words of 4 bytes
 	maxFiles     = 4
 	nodeLen      = 64
+	gateFirst    = 64
+	gateWords    = 960
 
 	reqLen   = 48 - 8 + nodeLen
 	repLen   = 48

@@ -14,7 +14,7 @@ import (
 
 // rings is the memory that one context shares with its program: a sparse file without
 // a name, which is the program's command descriptor too, so that mmap of it is native.
-// Its first block holds the doorbell word. The file cannot shrink, so the daemon's own
+// Its first block holds the doorbell word and the gate. The file cannot shrink, so the daemon's own
 // mappings stay valid whatever the program does.
 //
 // Offsets are used once: a ring that the program still has mapped after it was freed
@@ -29,7 +29,10 @@ type rings struct {
 	page   []byte // the first block
 }
 
-var _ uverbs.RingMemory = (*rings)(nil)
+var (
+	_ uverbs.RingMemory = (*rings)(nil)
+	_ uverbs.PostGate   = (*rings)(nil)
+)
 
 const (
 	// ringAlign is the largest page size of any system that we may meet.
@@ -71,6 +74,22 @@ func newRings() (*rings, error) {
 
 // bell is the doorbell word.
 func (r *rings) bell() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&r.page[0])) }
+
+// gate is the word that tells whether a doorbell for this QP needs no answer: it holds
+// the QP's handle if so. QPs that share a word take turns; a doorbell that is answered
+// although it need not be is only slower.
+func (r *rings) gate(handle uint32) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&r.page[4*(gateFirst+handle%gateWords)]))
+}
+
+// SetPostable implements uverbs.PostGate.
+func (r *rings) SetPostable(handle uint32, ok bool) {
+	if ok {
+		r.gate(handle).Store(handle)
+	} else {
+		r.gate(handle).CompareAndSwap(handle, 0)
+	}
+}
 
 // Alloc implements uverbs.RingMemory.
 func (r *rings) Alloc(size int) (uint64, []byte, error) {

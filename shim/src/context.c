@@ -463,14 +463,16 @@ static int is_doorbell(const void *buf, size_t n)
 
 #define UNHEARD_CHECK 256
 
-/* Tells the daemon that there is something in a ring: only the one who finds the word
+/* Tells the daemon, if the QP needs no answer, that there is something in a ring: only the one who finds the word
  * clear pays for a system call. The daemon clears the word before it looks at the rings.
  * Once in a while, if it does not clear it, look whether it lives. */
-static int ring(struct ctx *c)
+static int ring(struct ctx *c, uint32_t qp)
 {
 	static const uint64_t one = 1;
-	if (!c->bell || c->efd < 0)
+	if (!c->bell || c->efd < 0 || !qp)
 		return -1;
+	if (atomic_load_explicit(&c->bell[RVTSIM_GATE_FIRST + qp % RVTSIM_GATE_WORDS], memory_order_relaxed) != qp)
+		return -1; /* post_send may have to fail */
 	if (atomic_exchange(c->bell, 1) == 0) {
 		atomic_store_explicit(&c->unheard, 0, memory_order_relaxed);
 		syscall(SYS_write, c->efd, &one, sizeof one);
@@ -509,7 +511,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 		 * that must be quick. */
 		struct ctx *c = &shim_ctx[m - 1];
 		int ours;
-		if (c->kind == RVTSIM_DEV_UVERBS && is_doorbell(buf, n) && !ring(c))
+		if (c->kind == RVTSIM_DEV_UVERBS && is_doorbell(buf, n) && !ring(c, ((const uint32_t *)buf)[4]))
 			return (ssize_t)n;
 		int r = command_on(fd, RVTSIM_WRITE, 0, buf, n, &ours);
 		if (ours)

@@ -32,6 +32,12 @@
 #define RVTSIM_CMD_POST_SEND 28        /* IB_USER_VERBS_CMD_POST_SEND */
 #define RVTSIM_VERBS_IOCTL 0xc0181b01u /* RDMA_VERBS_IOCTL */
 
+/* The page that begins with the doorbell word also holds, from word GATE_FIRST on, a
+ * table by QP handle modulo GATE_WORDS. An entry that holds the handle says that the QP
+ * takes sends, so that a doorbell for it needs no answer. */
+#define RVTSIM_GATE_FIRST 64
+#define RVTSIM_GATE_WORDS 960
+
 struct rvtsim_req {
 	uint32_t magic;
 	uint16_t version, op;
