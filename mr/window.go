@@ -84,7 +84,8 @@ func (t *Table) Bind(pd PD, qpn ib.QPN, w *Window, newKey ib.RKey, r *Region, va
 		w.RKey = newKey
 		return true
 	}
-	if acc&^(ib.AccessRemoteMask|ib.AccessZeroBased) != 0 || acc&ib.AccessZeroBased != 0 && w.Type == ib.MWType1 {
+	// A window has no use for LOCAL_WRITE, but rxe accepts it and programs pass it.
+	if acc&^(ib.AccessLocalWrite|ib.AccessRemoteMask|ib.AccessZeroBased) != 0 || acc&ib.AccessZeroBased != 0 && w.Type == ib.MWType1 {
 		return false
 	}
 	if r == nil || !r.live || r.invalid || r.PD != pd || r.Access&ib.AccessMWBind == 0 || r.Access&ib.AccessZeroBased != 0 || !r.covers(va, length) {
