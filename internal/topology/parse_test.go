@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, Flow{
 		Name: "rc-send-1", From: 0, To: 1, Transport: ib.QPTypeRC, Ops: []WeightedOp{{OpSend, 1}},
 		Sizes: Sizes{SizeFixed, []int64{64}}, Count: 1, Depth: 16, QPs: 1, Signal: Signal{Kind: SignalAll},
-		RecvDepth: 32, RecvSize: 64, Notify: NotifyPoll, PathMTU: ib.MTU1024, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+		RecvDepth: 32, RecvSize: 64, Notify: NotifyPoll, PathMTU: ib.MTU1024, Timeout: 16, RetryCnt: 7, RNRRetry: 7,
 		MinRNRTimer: 12, MaxRdAtomic: 16, MaxDestRdAtomic: 16, RKey: RKeyGood, Verify: true,
 		Expect: FlowExpect{Expect: Expect{Completions: all, Receives: all, AllComplete: true, DataOK: true}},
 	}, f.Flows[0])

@@ -15,7 +15,7 @@ func defaultFlow() Flow {
 	return Flow{
 		From: unset, To: unset, Transport: ib.QPTypeRC, Sizes: Sizes{SizeFixed, []int64{64}},
 		Count: 1, Depth: 16, QPs: 1, Signal: Signal{Kind: SignalAll}, RecvDepth: unset, RecvSize: unset,
-		Notify: NotifyPoll, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
+		Notify: NotifyPoll, Timeout: 16, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 		MaxRdAtomic: unset, MaxDestRdAtomic: unset, RKey: RKeyGood, Verify: true,
 		Expect: FlowExpect{Expect: Expect{AllComplete: true, DataOK: true}},
 	}
@@ -113,7 +113,7 @@ var flowTransport = []field[flowEntry]{
 				e.PSN = &p
 			}
 		}},
-	{"timeout", "code 0 to 31, or duration", "14 (67 ms)", "RC: local ACK timeout, 4.096 us times 2^code. A duration is rounded up to the next code. Code 0 waits for ever.",
+	{"timeout", "code 0 to 31, or duration", "16 (268 ms)", "RC: local ACK timeout, 4.096 us times 2^code. A duration is rounded up to the next code. Code 0 waits for ever.",
 		flow(timeoutCode, func(f *Flow) *uint8 { return &f.Timeout })},
 	{"retry_cnt", "0 to 7", "7", "RC: resends after a timeout or sequence error without progress before RETRY_EXC_ERR.",
 		flow(integer[uint8](0, 7), func(f *Flow) *uint8 { return &f.RetryCnt })},

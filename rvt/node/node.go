@@ -52,6 +52,9 @@ type Node struct {
 	loop    loopback
 	events  []rvt.Event
 	stats   Stats
+
+	undrained  int        // passes in a row that left timers alone; see mayExpire
+	graceUntil vtime.Time // when late timers run at last; 0: none is late
 }
 
 // New makes a node of a device and a port and starts to drive it. Device and port

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"time"
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
@@ -33,11 +34,13 @@ func (n *Node) pass() (worked bool) {
 	n.deferred = 0
 	now := n.now()
 	for round := 0; ; round++ {
-		got := n.receiveLoopback(now)
+		got, drained := n.receiveLoopback(now), true
 		if round == 0 {
-			got = n.receive(now) || got
+			var k int
+			k, drained = n.receive(now)
+			got = got || k > 0
 		}
-		if n.dev.Deadline() <= now {
+		if at := n.dev.Deadline(); at <= now && n.mayExpire(at, now, drained) {
 			n.dev.Expire(now)
 			got = true
 		}
@@ -56,18 +59,51 @@ func (n *Node) pass() (worked bool) {
 }
 
 // receive takes one batch from the port. The payloads stay in the port's buffers, which
-// live until the next batch; the Commit that follows has copied them by then.
-func (n *Node) receive(now vtime.Time) bool {
+// live until the next batch; the Commit that follows has copied them by then. drained
+// reports that the port had no more.
+func (n *Node) receive(now vtime.Time) (k int, drained bool) {
 	k, err := n.port.ReadBatch(n.rx)
 	if err != nil {
 		n.fail(err)
-		return false
+		return 0, true
 	}
 	for i := range n.rx[:k] {
 		d := &n.rx[i]
 		n.input(now, &d.Path, d.Buf[:len(d.Buf)-wire.ICRCBytes])
 	}
-	return k > 0
+	return k, k < len(n.rx)
+}
+
+const (
+	// maxUndrained is how many passes in a row may leave timers alone because packets
+	// wait: a flood must not stop them for good.
+	maxUndrained = 16
+	// starved is how late a timer must be to show that this process was not running,
+	// and grace what its peers then get to answer.
+	starved = 5 * time.Millisecond
+	grace   = 2 * time.Millisecond
+)
+
+// mayExpire decides whether timers that are due since at run now. An adapter in
+// hardware is never descheduled; a process is, and then its timers come due while the
+// answers that would have stopped them wait in the socket, or in a peer that was not
+// running either. Answers first, so that a busy machine does not look like a dead one.
+func (n *Node) mayExpire(at, now vtime.Time, drained bool) bool {
+	if !drained && n.undrained < maxUndrained {
+		n.undrained++
+		return false
+	}
+	n.undrained = 0
+	if now.Sub(at) > starved {
+		if n.graceUntil == 0 {
+			n.graceUntil = now.Add(grace)
+		}
+		if now < n.graceUntil {
+			return false
+		}
+	}
+	n.graceUntil = 0
+	return true
 }
 
 // receiveLoopback takes the packets that the node sent to itself.
