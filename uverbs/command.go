@@ -87,6 +87,7 @@ func (c *Context) Write(caller *Caller, buf []byte, passed Passed) Reply {
 	if err != nil {
 		return Reply{Errno: ib.ErrnoOf(err)}
 	}
+	err = ib.NewVerbError(ib.ENODEV, "write", "", "the device is gone") // unless f runs
 	c.dev.host.Do(func(d *rvt.Device, now vtime.Time) {
 		k.d, k.now = d, now
 		err = k.dispatch(&m, native.Uint32(buf))

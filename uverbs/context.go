@@ -146,19 +146,27 @@ func (c *Context) Close() {
 	c.dev.mu.Lock()
 	delete(c.dev.contexts, c)
 	c.dev.mu.Unlock()
+	ran := false
 	c.dev.host.Do(func(d *rvt.Device, now vtime.Time) {
-		if c.closed {
-			return
-		}
-		c.closed = true
-		c.destroyAll(d, now)
-		for _, ch := range c.channels {
-			ch.close()
-		}
-		if ch := c.asyncCh.Load(); ch != nil {
-			ch.close()
+		ran = true
+		if !c.closed {
+			c.closed = true
+			c.destroyAll(d, now)
+			c.closeChannels()
 		}
 	})
+	if !ran { // the device is gone, and nothing works on this context any more
+		c.closeChannels()
+	}
+}
+
+func (c *Context) closeChannels() {
+	for _, ch := range c.channels {
+		ch.close()
+	}
+	if ch := c.asyncCh.Load(); ch != nil {
+		ch.close()
+	}
 }
 
 // destroyAll destroys the objects kind by kind. Errors cannot be acted upon.

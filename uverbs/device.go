@@ -18,7 +18,7 @@ type Host interface {
 	// Do calls f as the owner of the device, at the host's time now, and returns when
 	// f has returned. The host sends what the device has to send, commits, and hands
 	// the device's events to HandleEvent afterwards; it need not wait for that. f never
-	// calls Do.
+	// calls Do. If the device is gone for good, f is not called: the program gets ENODEV.
 	Do(f func(d *rvt.Device, now vtime.Time))
 }
 

@@ -12,12 +12,32 @@ import (
 // fuzzer turns fuzz input into what a program does: commands that are valid or nearly
 // so, work in the rings, and damage to them.
 type fuzzer struct {
-	in   []byte
-	x    *pair
-	w    *net
-	p    *prog
-	objs []uint32 // handles that were given out, and some that were not
+	in  []byte
+	x   *pair
+	w   *net
+	p   *prog
+	rvt *prog // the same, but of the other personality
+	// objs are the handles that were given out, by kind; junk those that were not.
+	objs map[kind][]uint32
 }
+
+// kind is a kind of object.
+type kind byte
+
+const (
+	kPD kind = iota
+	kMR
+	kMW
+	kAH
+	kCQ
+	kSRQ
+	kQP
+)
+
+var junk = []uint32{0, 1, 1 << 30, ^uint32(0)}
+
+// made maps a command to the kind of object that it makes.
+var made = map[uint32]kind{cmdAllocPD: kPD, cmdRegMR: kMR, cmdAllocMW: kMW, cmdCreateAH: kAH, cmdCreateCQ: kCQ, cmdCreateSRQ: kSRQ, cmdCreateQP: kQP}
 
 func (f *fuzzer) byte() byte {
 	if len(f.in) == 0 {
@@ -40,68 +60,79 @@ func (f *fuzzer) u32() uint32 {
 	return uint32(f.byte())<<24 | uint32(f.byte())<<16 | uint32(f.byte())<<8 | uint32(f.byte())
 }
 
-// obj picks a handle.
-func (f *fuzzer) obj() uint32 { return f.objs[int(f.byte())%len(f.objs)] }
+// obj picks a handle, mostly of a kind.
+func (f *fuzzer) obj(k kind) uint32 {
+	b := f.byte()
+	if b&15 == 15 {
+		k = kind(b >> 4 % 7)
+	}
+	if l := f.objs[k]; len(l) > 0 {
+		return l[int(b)%len(l)]
+	}
+	return junk[b%4]
+}
 
 func (f *fuzzer) addr() uint64 { return progBase + uint64(f.u32())%uint64(len(f.p.buf)) }
 
 // command makes one command, with random but plausible fields.
 func (f *fuzzer) command() []byte {
 	qpb := func() qpBody {
-		return qpBody{uint64(f.u32()), f.obj(), f.obj(), f.obj(), f.obj(), qpCaps{uint32(f.byte()), uint32(f.byte()), uint32(f.byte() % 40), uint32(f.byte() % 40), uint32(f.byte())}, f.byte() & 1, 2 + f.byte()%4, f.byte() & 1, 0}
+		return qpBody{uint64(f.u32()), f.obj(kPD), f.obj(kCQ), f.obj(kCQ), f.obj(kSRQ), qpCaps{uint32(f.byte()), uint32(f.byte()), uint32(f.byte() % 40), uint32(f.byte() % 40), uint32(f.byte())}, f.byte() & 1, 2 + f.byte()%4, f.byte() & 1, 0}
 	}
 	switch f.byte() % 30 {
 	case 0:
 		return command(cmdAllocPD, respOnly{respAddr}, 4)
 	case 1:
-		return command(cmdRegMR, regMR{respAddr, f.addr(), uint64(f.u32()), f.addr(), f.obj(), f.u32() & 0x3f}, 12)
+		return command(cmdRegMR, regMR{respAddr, progBase, uint64(f.byte()) << 4, progBase, f.obj(kPD), uint32(f.byte()) & 0x1f}, 12)
 	case 2:
-		return command(cmdReregMR, reregMR{respAddr, f.obj(), uint32(f.byte()), f.addr(), uint64(f.u32()), f.addr(), f.obj(), f.u32()}, 8)
+		return command(cmdReregMR, reregMR{respAddr, f.obj(kMR), uint32(f.byte() % 9), progBase, uint64(f.byte()), progBase, f.obj(kPD), uint32(f.byte()) & 0x1f}, 8)
 	case 3:
-		return command(cmdAllocMW, allocMW{Response: respAddr, PDHandle: f.obj(), MWType: f.byte() % 4}, 8)
+		return command(cmdAllocMW, allocMW{Response: respAddr, PDHandle: f.obj(kPD), MWType: f.byte() % 4}, 8)
 	case 4:
-		return command(cmdCreateCQ, createCQ{Response: respAddr, UserHandle: uint64(f.byte()), CQE: uint32(f.byte()), CompChannel: -1}, 24)
+		return command(cmdCreateCQ, createCQ{Response: respAddr, UserHandle: uint64(f.byte()), CQE: uint32(f.byte()), CompChannel: []int32{-1, 77, 78}[f.byte()%3]}, 24)
 	case 5:
-		return command(cmdResizeCQ, resizeCQ{respAddr, f.obj(), uint32(f.byte())}, 24)
+		return command(cmdResizeCQ, resizeCQ{respAddr, f.obj(kCQ), uint32(f.byte())}, 24)
 	case 6:
-		return command(cmdReqNotifyCQ, reqNotifyCQ{f.obj(), uint32(f.byte() & 1)}, 0)
+		return command(cmdReqNotifyCQ, reqNotifyCQ{f.obj(kCQ), uint32(f.byte() & 1)}, 0)
 	case 7:
-		return command(cmdPollCQ, pollCQ{respAddr, f.obj(), f.u32()}, 8+48*int(f.byte()))
+		return command(cmdPollCQ, pollCQ{respAddr, f.obj(kCQ), f.u32()}, 8+48*int(f.byte()))
 	case 8, 9:
 		return command(cmdCreateQP, createQP{respAddr, qpb()}, 64)
 	case 10, 11, 12:
-		m := modifyQP{QPHandle: f.obj(), AttrMask: f.u32(), QPState: f.byte() % 8, PathMTU: f.byte() % 7, DestQPNum: uint32(f.x.qb.qpn), PortNum: 1, MinRNRTimer: f.byte() % 33, Timeout: f.byte() % 33, RetryCnt: f.byte() % 9}
+		m := modifyQP{QPHandle: f.obj(kQP), AttrMask: f.u32(), QPState: f.byte() % 8, PathMTU: f.byte() % 7, DestQPNum: uint32(f.x.qb.qpn), PortNum: 1, MinRNRTimer: f.byte() % 33, Timeout: f.byte() % 33, RetryCnt: f.byte() % 9}
 		m.Dest = qpDest{DGID: f.x.b.h.gid, IsGlobal: 1, PortNum: 1}
-		if f.byte()&1 == 0 {
+		if f.byte()&3 != 0 {
 			m.AttrMask = uint32([]ib.AttrMask{ib.AttrState, ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccessFlags, maskRTRRC, maskRTSRC}[f.byte()%4])
 		}
 		return command(cmdModifyQP, m, 0)
 	case 13:
-		return command(cmdQueryQP, queryQP{respAddr, f.obj(), f.u32()}, 128)
+		return command(cmdQueryQP, queryQP{respAddr, f.obj(kQP), f.u32()}, 128)
 	case 14:
-		return command([]uint32{cmdDestroyQP, cmdDestroyCQ, cmdDestroySRQ}[f.byte()%3], destroyObject{respAddr, f.obj(), 0}, 8)
+		i := f.byte() % 3
+		return command([]uint32{cmdDestroyQP, cmdDestroyCQ, cmdDestroySRQ}[i], destroyObject{respAddr, f.obj([]kind{kQP, kCQ, kSRQ}[i]), 0}, 8)
 	case 15:
-		return command([]uint32{cmdDeallocPD, cmdDeregMR, cmdDeallocMW, cmdDestroyAH}[f.byte()%4], handleOnly{f.obj()}, 0)
+		i := f.byte() % 4
+		return command([]uint32{cmdDeallocPD, cmdDeregMR, cmdDeallocMW, cmdDestroyAH}[i], handleOnly{f.obj([]kind{kPD, kMR, kMW, kAH}[i])}, 0)
 	case 16:
-		return command(cmdCreateAH, createAH{Response: respAddr, PDHandle: f.obj(), Attr: ahAttr{GRH: globalRoute{DGID: f.x.b.h.gid, SGIDIndex: f.byte() % 2}, IsGlobal: 1, PortNum: 1}}, 12)
+		return command(cmdCreateAH, createAH{Response: respAddr, PDHandle: f.obj(kPD), Attr: ahAttr{GRH: globalRoute{DGID: f.x.b.h.gid, SGIDIndex: f.byte() % 2}, IsGlobal: 1, PortNum: 1}}, 12)
 	case 17:
-		return command(cmdCreateSRQ, createSRQ{respAddr, 7, f.obj(), uint32(f.byte()), uint32(f.byte() % 40), 0}, 40)
+		return command(cmdCreateSRQ, createSRQ{respAddr, 7, f.obj(kPD), uint32(f.byte()), uint32(f.byte() % 40), 0}, 40)
 	case 18:
-		return command(cmdModifySRQ, modifySRQ{f.obj(), uint32(f.byte() % 8), uint32(f.byte()), uint32(f.byte())}, 0, make([]byte, 8)...)
+		return command(cmdModifySRQ, modifySRQ{f.obj(kSRQ), uint32(f.byte() % 8), uint32(f.byte()), uint32(f.byte())}, 0, make([]byte, 8)...)
 	case 19:
-		return command([]uint32{cmdAttachMcast, cmdDetachMcast}[f.byte()%2], mcastCmd{GID: ib.GIDFromIPv4(239, 0, 0, 1), QPHandle: f.obj()}, 0)
+		return command([]uint32{cmdAttachMcast, cmdDetachMcast}[f.byte()%2], mcastCmd{GID: ib.GIDFromIPv4(239, 0, 0, 1), QPHandle: f.obj(kQP)}, 0)
 	case 20:
-		return command([]uint32{cmdPostRecv, cmdPostSRQRecv}[f.byte()%2], postWR{respAddr, f.obj(), uint32(f.byte() % 4), uint32(f.byte() % 4), 16}, 4, make([]byte, int(f.byte()))...)
+		return command([]uint32{cmdPostRecv, cmdPostSRQRecv}[f.byte()%2], postWR{respAddr, f.obj(kQP - kind(f.byte()%2)), uint32(f.byte() % 4), uint32(f.byte() % 4), 16}, 4, make([]byte, int(f.byte()))...)
 	case 21, 22:
-		return command(cmdPostSend, postWR{respAddr, f.obj(), uint32(f.byte() % 4), uint32(f.byte() % 4), sendWRBytes}, 4, f.take(int(f.byte()))...)
+		return command(cmdPostSend, postWR{respAddr, f.obj(kQP), uint32(f.byte() % 4), uint32(f.byte() % 4), sendWRBytes}, 4, f.take(int(f.byte()))...)
 	case 23:
 		return commandEx(cmdCreateQP, exCreateQP{Body: qpb(), CompMask: uint32(f.byte() % 3)}, 40, 32)
 	case 24:
 		return commandEx(cmdCreateCQ, exCreateCQ{CQE: uint32(f.byte()), CompChannel: int32(f.byte()) - 100, Flags: uint32(f.byte() % 2)}, 16, 16)
 	case 25:
-		return commandEx(cmdModifyQP, exModifyQP{Base: modifyQP{QPHandle: f.obj(), AttrMask: 1, QPState: f.byte() % 8}}, 8, 0)
+		return commandEx(cmdModifyQP, exModifyQP{Base: modifyQP{QPHandle: f.obj(kQP), AttrMask: 1, QPState: f.byte() % 8}}, 8, 0)
 	case 26:
-		return command(cmdQuerySRQ, destroyObject{respAddr, f.obj(), 0}, 16)
+		return command(cmdQuerySRQ, destroyObject{respAddr, f.obj(kSRQ), 0}, 16)
 	case 27:
 		return commandEx(cmdQueryDevice, exQueryDevice{}, 8*int(f.byte()), 0)
 	case 28:
@@ -127,9 +158,14 @@ func (f *fuzzer) step() {
 				b[i] = f.byte()
 			}
 		}
-		rep := f.p.write(b)
-		if rep.Errno == 0 && len(rep.Out) >= 4 {
-			f.objs = append(f.objs, native.Uint32(rep.Out))
+		num := uint32(b[0])
+		p := f.p
+		if b[len(b)-1]&7 == 7 {
+			p = f.rvt
+		}
+		rep := p.write(b)
+		if k, ok := made[num]; ok && rep.Errno == 0 {
+			f.objs[k] = append(f.objs[k], native.Uint32(rep.Out))
 		}
 	case 4:
 		q := f.x.qa
@@ -176,8 +212,12 @@ func (f *fuzzer) entry(q queue, data int) {
 func (f *fuzzer) damage() {
 	var last []byte
 	n := int(f.byte())
-	for off := uint64(pageBytes); off < f.p.rings.next; off += pageBytes {
-		if b := f.p.rings.areas[off]; b != nil {
+	p := f.p
+	if n&7 == 7 {
+		p = f.rvt
+	}
+	for off := uint64(pageBytes); off < p.rings.next; off += pageBytes {
+		if b := p.rings.areas[off]; b != nil {
 			if last = b; n == 0 {
 				break
 			}
@@ -217,7 +257,11 @@ func FuzzWrite(f *testing.F) {
 		gc := good.createCQ(16, -1)
 		gq := good.createQP(ib.QPTypeRC, gc, gc, 0)
 		gq.connect(good.h.gid, gq.qpn)
-		fz := &fuzzer{in: in, x: x, w: x.w, p: x.a, objs: []uint32{x.a.pd, x.ca.handle, x.qa.handle, x.a.mr.MRHandle, 0, 1 << 30}}
+		h := *x.w.hosts[0]
+		h.dev = NewDevice(x.w.hosts[0], DeviceConfig{Name: "rvt1", ABI: ABIRVT})
+		fz := &fuzzer{in: in, x: x, w: x.w, p: x.a, rvt: newProg(t, &h), objs: map[kind][]uint32{
+			kPD: {x.a.pd}, kCQ: {x.ca.handle}, kQP: {x.qa.handle}, kMR: {x.a.mr.MRHandle}}}
+		x.a.channel()
 		for len(fz.in) > 0 {
 			fz.step()
 		}
@@ -238,6 +282,7 @@ func FuzzWrite(f *testing.F) {
 		x.a.c.Close()
 		x.b.c.Close()
 		good.c.Close()
+		fz.rvt.c.Close()
 		require.Empty(t, x.a.rings.areas)
 		for _, h := range x.w.hosts {
 			require.Empty(t, h.d.QPs())
