@@ -12,6 +12,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/invariants"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/swqe"
@@ -478,13 +479,17 @@ func requesterRun(t *testing.T, data []byte) {
 // TestRandomInputs runs the fuzz targets on seeded random bytes: longer inputs than a
 // fuzzer grows in a few seconds.
 func TestRandomInputs(t *testing.T) {
-	const runs, bytes = 300, 3000
+	runs := uint64(150)
+	if invariants.Race {
+		runs = 30 // ten times slower
+	}
+	const bytes = 3000
 	for _, target := range []struct {
 		name string
 		run  func(*testing.T, []byte)
 	}{{"responder", responderRun}, {"requester", requesterRun}, {"pair", pairRun}} {
 		t.Run(target.name, func(t *testing.T) {
-			for seed := range uint64(runs) {
+			for seed := range runs {
 				rng := rand.New(rand.NewPCG(seed+*randomSeed, 7))
 				data := make([]byte, bytes)
 				for i := range data {
