@@ -53,6 +53,7 @@ func (q *QP) doRCAck(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 	case ib.SyndromeACK:
 	case ib.SyndromeRNR, ib.SyndromeNAK:
 		ackPSN = ackPSN.Add(-1) // everything before it is acknowledged
+		q.hist.lastNAK = NAK{Syndrome: syn, PSN: pkt.PSN, At: now}
 	default:
 		return wire.DropUnexpectedResponse
 	}

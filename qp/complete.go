@@ -65,12 +65,14 @@ func (q *QP) SendComplete(status ib.WCStatus, cause ib.Cause) {
 // where the transport and profile allow that. All WQEs before it are retired.
 func (q *QP) failSend(status ib.WCStatus, cause ib.Cause) {
 	q.Env.Ctr.SendErrors++
+	q.noteSend(status, cause)
 	if q.Type != ib.QPTypeRC && q.Env.Prof.SQEOnSendError && q.State == ib.StateRTS {
 		next := q.ring.At(q.SLast).LPSN.Add(1)
 		q.SendComplete(status, cause)
 		q.SPSN = next               // SQE can be left with nothing more to flush
 		if q.State == ib.StateRTS { // a full CQ may have taken it to ERR
 			q.setState(ib.StateSQE)
+			q.hist.failures[len(q.hist.failures)-1].To = ib.StateSQE
 			q.flushCause = ib.CauseFlushAfter
 		}
 		return
@@ -88,6 +90,7 @@ func (q *QP) errorQP(status ib.WCStatus, cause, flush ib.Cause, responder bool) 
 	if q.State == ib.StateErr || q.State == ib.StateReset {
 		return
 	}
+	q.noteError(status, cause, flush)
 	q.setState(ib.StateErr)
 	q.STimerAt, q.SRNRTimerAt = vtime.Never, vtime.Never
 	q.SFlags &^= sAnyWaitSend

@@ -5,6 +5,7 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
@@ -20,6 +21,12 @@ type Env struct {
 	GIDs   []ib.GID
 	MTU    ib.MTU
 	Limits Limits
+
+	// Now is the instant of the input that is being processed; the owner sets it. Only
+	// records of what happened use it.
+	Now vtime.Time
+	// Observer is told what becomes of work requests; nil in ordinary use.
+	Observer Observer
 
 	events  []Event
 	dirty   []*cq.CQ // queues with staged completions

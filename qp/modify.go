@@ -64,10 +64,10 @@ func (q *QP) checkMask(from, to ib.QPState, mask ib.AttrMask) error {
 		return q.modifyErr("a QP cannot go from " + move)
 	}
 	if missing := required &^ mask; missing != 0 {
-		return q.modifyErr(move + " of a " + q.Type.String() + " QP misses " + missing.String())
+		return q.modifyErr(move + " of " + q.article() + " QP misses " + missing.String())
 	}
 	if surplus := mask &^ (required | optional | ib.AttrState); surplus != 0 {
-		return q.modifyErr(move + " of a " + q.Type.String() + " QP may not set " + surplus.String())
+		return q.modifyErr(move + " of " + q.article() + " QP may not set " + surplus.String())
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (q *QP) postOne(wr *swqe.SendWR) error {
 	op := swqe.Params(wr.Opcode)
 	if op == nil || op.Has(swqe.OpReserved) || !op.Allowed(q.Type) {
 		if q.Env.Prof.BadOpcodeAtPost || op == nil && q.Type.IsDatagram() {
-			return q.postErr(ib.EINVAL, wrName(wr)+": a "+q.Type.String()+" QP has no "+wr.Opcode.String())
+			return q.postErr(ib.EINVAL, wrName(wr)+": "+q.article()+" QP has no "+wr.Opcode.String())
 		}
 		return q.enqueue(wr, 0, 0)
 	}

@@ -27,7 +27,6 @@ type Profile struct {
 	SendInvLocalWrite bool // SEND_WITH_INV needs LOCAL_WRITE on what it sends
 	UDQKeyVerbatim    bool // a Q_Key with the top bit set is sent as it is
 	UDTooLongAtPost   bool // a datagram over the MTU is refused; else it vanishes with SUCCESS
-	RecvResetRefused  bool // post_recv in RESET is EINVAL
 	RecvErrFlushes    bool // post_recv in ERR completes flushed; else it stays in the queue
 	BadLKeyStatus     ib.WCStatus
 	InlineReadStatus  bool // INLINE with READ fails the WR (LOC_PROT_ERR); else EINVAL at the post
@@ -49,20 +48,19 @@ type Profile struct {
 	SQEOnSendError    bool          // a UC or UD send error leads to SQE, not ERR
 
 	// Responder
-	AckEach            bool // one ACK for each message that asks, never merged
-	NAKAfterRNR        bool // a packet ahead of the one that met RNR is NAKed once
-	RecvTooSmall       ib.WCStatus
-	RecvTooSmallNAK    ib.Syndrome
-	RecvBadLKey        ib.WCStatus
-	QPAccessStatus     ib.WCStatus // of a receive in progress when the QP lacks a right
-	ShortWriteOK       bool        // a WRITE may carry less than its RETH announced
-	ZeroLastOK         bool        // LAST without payload is accepted
-	EnforceDestRd      bool        // more READs than max_dest_rd_atomic are NAKed
-	SendInvBadIgnored  bool        // SEND_WITH_INV of a bad key is delivered without the flag
-	InvalidateAny      bool        // and may invalidate an ordinary region
-	UCErrorKillsQP     bool        // a UC or UD receive that is too small fails and takes the QP to ERR
-	DupReadAny         bool        // a duplicate READ is executed as it says, without a saved request
-	DatagramsCheckPKey bool
+	AckEach           bool // one ACK for each message that asks, never merged
+	NAKAfterRNR       bool // a packet ahead of the one that met RNR is NAKed once
+	RecvTooSmall      ib.WCStatus
+	RecvTooSmallNAK   ib.Syndrome
+	RecvBadLKey       ib.WCStatus
+	QPAccessStatus    ib.WCStatus // of a receive in progress when the QP lacks a right
+	ShortWriteOK      bool        // a WRITE may carry less than its RETH announced
+	ZeroLastOK        bool        // LAST without payload is accepted
+	EnforceDestRd     bool        // more READs than max_dest_rd_atomic are NAKed
+	SendInvBadIgnored bool        // SEND_WITH_INV of a bad key is delivered without the flag
+	InvalidateAny     bool        // and may invalidate an ordinary region
+	UCErrorKillsQP    bool        // a UC or UD receive that is too small fails and takes the QP to ERR
+	DupReadAny        bool        // a duplicate READ is executed as it says, without a saved request
 
 	// Events
 	CommEst        bool
@@ -81,36 +79,36 @@ var (
 		Name:             "ibta",
 		CQStickyOverflow: true, CQErrorKillsQP: true,
 		BadOpcodeAtPost: true, RdAtomicZeroPost: true, UDTooLongAtPost: true,
-		RecvResetRefused: true, RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
+		RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
 		SendOneProbe: true, AckReqEvery: 31, AdaptiveWindow: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr, SQEOnSendError: true,
 		RecvTooSmall: ib.WCLocLenErr, RecvTooSmallNAK: ib.NAKInvalidReq, RecvBadLKey: ib.WCLocProtErr,
-		QPAccessStatus: ib.WCLocAccessErr, EnforceDestRd: true, DatagramsCheckPKey: true,
+		QPAccessStatus: ib.WCLocAccessErr, EnforceDestRd: true,
 		CommEst: true, SQDrained: true, LastWQE: true, LastWQEAll: true, ReqAccessErr: true,
 	}
 	ProfileRDMAVT = Profile{
 		Name:             "rdmavt",
 		CQStickyOverflow: true, CQErrorKillsQP: true, ErrorWCFilled: true, RecvSrcQP: true,
 		BadKeyAtPost: true, BadOpcodeAtPost: true, RdAtomicZeroPost: true, SendInvLocalWrite: true, UDTooLongAtPost: true,
-		RecvResetRefused: true, RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
+		RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
 		TimeoutZero: 4 * time.Millisecond, TimeoutJiffy: time.Millisecond, TimeoutRoundFirst: true, SeqNAKKeepsRetry: true, SendOneProbe: true,
 		AckReqEvery: 15, CreditFlow: true,
 		BadResponseStatus: ib.WCLocQPOpErr, ReadLenStatus: ib.WCLocLenErr,
 		RecvTooSmall: ib.WCLocQPOpErr, RecvTooSmallNAK: ib.NAKInvalidReq, RecvBadLKey: ib.WCLocProtErr,
 		QPAccessStatus: ib.WCLocQPOpErr, ShortWriteOK: true, ZeroLastOK: true,
-		SendInvBadIgnored: true, InvalidateAny: true, DatagramsCheckPKey: true,
+		SendInvBadIgnored: true, InvalidateAny: true,
 		CommEst: true, LastWQE: true, RQKeptOnReset: true,
 	}
 	ProfileRXE = Profile{
 		Name:        "rxe",
 		RecvGRHFlag: true, SendImmFlag: true,
-		RecvResetRefused: true, BadLKeyStatus: ib.WCLocQPOpErr, InlineReadStatus: true, UDQKeyVerbatim: true,
+		BadLKeyStatus: ib.WCLocQPOpErr, InlineReadStatus: true, UDQKeyVerbatim: true,
 		RetrySeven: true, TimeoutJiffy: 4 * time.Millisecond, AckReqEvery: 64,
 		HopLimitFromRoute: true, FlowLabelUnsent: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr,
 		AckEach: true, NAKAfterRNR: true,
 		RecvTooSmall: ib.WCLocQPOpErr, RecvTooSmallNAK: ib.NAKRemoteOp, RecvBadLKey: ib.WCLocQPOpErr,
-		QPAccessStatus: ib.WCLocAccessErr, UCErrorKillsQP: true, DupReadAny: true, DatagramsCheckPKey: true,
+		QPAccessStatus: ib.WCLocAccessErr, UCErrorKillsQP: true, DupReadAny: true,
 		SQDrained: true, SQDrainedAlone: true,
 	}
 )

@@ -154,6 +154,8 @@ type QP struct {
 	Destroy bool
 	Mcast   int // multicast groups it is attached to
 
+	hist history // what failed, for explanations
+
 	// Counters of this QP
 	NRCResends uint64 // n_rc_resends
 	NRNRNAKs   uint64 // n_rnr_naks
@@ -224,6 +226,14 @@ func (q *QP) Deadline() vtime.Time { return vtime.Min(q.STimerAt, q.SRNRTimerAt)
 func (q *QP) object() string { return "qp " + q.QPN.String() }
 
 func (q *QP) String() string { return q.object() }
+
+// article names the kind of QP in a sentence: "an RC", "a UD".
+func (q *QP) article() string {
+	if q.Type == ib.QPTypeRC {
+		return "an RC"
+	}
+	return "a " + q.Type.String()
+}
 
 // recvQueue returns where receives come from.
 func (q *QP) recvQueue() swqe.RecvQueue {

@@ -316,7 +316,7 @@ func (q *QP) finishRequest(p *TxPacket, w *swqe.SWQE, psn ib.PSN, end bool, op *
 	if q.unacked(high.Add(1)) > q.unacked(q.SSendingHPSN.Add(1)) {
 		q.SSendingHPSN = high
 	}
-	w.Sent++
+	q.stamp(w)
 	if q.SFlags&SSendOne != 0 {
 		q.SFlags |= SWaitAck
 		q.sProbe = psn

@@ -127,6 +127,7 @@ func (q *QP) recvRequest(pkt *wire.Packet) wire.DropReason {
 	case vRNR:
 		q.sendRNR(pkt.PSN)
 	default:
+		q.noteRequest(pkt)
 		q.refuse(v)
 	}
 	return wire.DropNone
@@ -237,6 +238,7 @@ func (q *QP) recvSend(pkt *wire.Packet, m wire.Mask) verdict {
 func (q *QP) badInvalidate(pkt *wire.Packet) verdict {
 	q.RMSN = q.RMSN.Add(1)
 	q.fatal = true
+	q.noteRequest(pkt)
 	q.accept(pkt)
 	q.errorQP(ib.WCRemInvReqErr, ib.CauseInvalidateKey, ib.CauseFlushAfter, true)
 	return vOK

@@ -42,7 +42,7 @@ func (q *QP) buildUC(o *Outbox, w *swqe.SWQE) bool {
 	}
 	q.dataHeaders(&p.Pkt, w, off == 0, last)
 	q.bth(p, q.SPSN)
-	w.Sent++
+	q.stamp(w)
 	q.SPSN = q.SPSN.Add(1)
 	if last {
 		q.sentLast(w)

@@ -54,7 +54,7 @@ func (q *QP) buildUD(o *Outbox, w *swqe.SWQE) bool {
 	q.bth(p, q.SPSN)
 	pkt.DestQP = w.WR.RemoteQPN
 	q.path(&p.Path, &w.AV)
-	w.Sent++
+	q.stamp(w)
 	q.SPSN = q.SPSN.Add(1)
 	q.sentLast(w)
 	return true
