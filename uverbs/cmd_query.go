@@ -117,7 +117,7 @@ func queryPortCmd(k *call) error {
 func (k *call) portAttr() queryPortResp {
 	cfg := k.d.Config()
 	r := queryPortResp{
-		PortCapFlags: portCapCM, MaxMsgSz: uint32(min(cfg.Limits.MaxMsgBytes, 1<<31)), GIDTblLen: uint32(len(k.d.GIDs())), PKeyTblLen: 1,
+		PortCapFlags: portCapCM, MaxMsgSz: uint32(min(cfg.Limits.MaxMsgBytes, 1<<31)), GIDTblLen: uint32(k.c.dev.cfg.gidTableLen(len(k.d.GIDs()))), PKeyTblLen: 1,
 		State: portActive, MaxMTU: uint8(ib.MTU4096), ActiveMTU: uint8(cfg.MTU), MaxVLNum: maxVLNum,
 		ActiveWidth: widthX4, ActiveSpeed: speedEDR, PhysState: physLinkUp, LinkLayer: linkEthernet, Flags: queryPortGRH,
 	}

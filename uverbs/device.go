@@ -50,6 +50,9 @@ type DeviceConfig struct {
 	NetDev string
 	// CompVectors (num_comp_vectors) is how many completion vectors to announce; 0 is 1.
 	CompVectors int
+	// GIDTableLen (gid_tbl_len) is how many entries the GID table has, empty ones
+	// included; 0 is 16. It is never less than there are GIDs.
+	GIDTableLen int
 	// NodeDesc is free text for sysfs.
 	NodeDesc string
 }
@@ -81,6 +84,15 @@ func (c *DeviceConfig) Validate() error {
 }
 
 func (c *DeviceConfig) compVectors() int { return max(c.CompVectors, 1) }
+
+func (c *DeviceConfig) gidTableLen(gids int) int {
+	if c.GIDTableLen <= 0 {
+		return max(defaultGIDTable, gids)
+	}
+	return max(c.GIDTableLen, gids)
+}
+
+const defaultGIDTable = 16
 
 func (c *DeviceConfig) netDev() string {
 	if c.NetDev == "" {

@@ -87,6 +87,12 @@ func (t *Tree) addPort(port string, c *DeviceConfig) {
 		n := strconv.Itoa(i)
 		t.put(port, map[string]string{"gids/" + n: g.Sysfs(), "gid_attrs/types/" + n: "RoCE v2", "gid_attrs/ndevs/" + n: c.netDev()})
 	}
+	// An empty entry reads as zero. Reading its type fails with EINVAL in the kernel,
+	// which libibverbs takes for this one; a plain file cannot fail that way.
+	for i := len(c.GIDs); i < c.gidTableLen(len(c.GIDs)); i++ {
+		n := strconv.Itoa(i)
+		t.put(port, map[string]string{"gids/" + n: ib.GID{}.Sysfs(), "gid_attrs/types/" + n: "IB/RoCE v1"})
+	}
 }
 
 func (t *Tree) put(dir string, files map[string]string) {
