@@ -61,6 +61,8 @@ type Table struct {
 	// DistinctKeys makes rkeys differ from lkeys, so that a program that mixes them
 	// up is found out. rdmavt's are equal.
 	DistinctKeys bool
+	// RemoteRKeyOnly gives a region without remote rights no rkey (0), as rxe does.
+	RemoteRKeyOnly bool
 	// InvalidateAny lets SEND_WITH_INV and LOCAL_INV invalidate an ordinary region,
 	// as rdmavt does. IBTA allows only type 2 windows (and fast registered regions).
 	InvalidateAny bool
@@ -140,6 +142,9 @@ func (t *Table) Register(pd PD, mem Memory, base, length, iova uint64, acc ib.Ac
 	r := &Region{LKey: ib.LKey(key), RKey: ib.RKey(key), PD: pd, IOVA: iova, Length: length, Access: acc, mem: mem, base: base, live: true}
 	if t.DistinctKeys {
 		r.RKey = ib.RKey(key ^ 0x80)
+	}
+	if t.RemoteRKeyOnly && acc&ib.AccessRemoteMask == 0 {
+		r.RKey = 0
 	}
 	t.slots[i].region = r
 	return r, nil

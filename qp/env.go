@@ -12,6 +12,7 @@ import (
 // Env is what the queue pairs of one device share. The device owns it.
 type Env struct {
 	Prof    *Profile
+	Drv     Driver
 	Keys    *mr.Table
 	Scatter *mr.Batch  // writes to memory that wait for the end of the burst
 	Faults  []mr.Fault // of writes that had to be done in the middle of a burst

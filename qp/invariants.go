@@ -31,7 +31,7 @@ func (q *QP) checkRing() {
 	invariants.Check(acked <= cur, "SAcked is not after SCur")
 	invariants.Check(cur <= tail, "SCur is not after STail")
 	invariants.Check(tail <= head, "STail is not after SHead")
-	invariants.Check(head <= q.Cap.MaxSendWR, "outstanding WRs fit max_send_wr")
+	invariants.Check(head <= q.ring.Size()-1, "outstanding WRs fit max_send_wr")
 	invariants.Check(q.SAvail <= q.ring.Size()-1-head, "SAvail is a lower bound")
 	if head > 0 {
 		last := q.SHead - 1

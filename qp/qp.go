@@ -164,10 +164,10 @@ type QP struct {
 
 // New creates a QP in RESET. The owner has checked attr against its limits.
 func New(env *Env, qpn ib.QPN, pd mr.PD, attr *InitAttr) *QP {
-	q := &QP{Env: env, QPN: qpn, Type: attr.Type, PD: pd, Context: attr.Context, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, RQ: attr.RQ, SQ: attr.SQ, Cap: attr.Cap, HeapPos: -1}
-	q.ring = swqe.NewRing(attr.Cap.MaxSendWR + 1)
+	q := &QP{Env: env, QPN: qpn, Type: attr.Type, PD: pd, Context: attr.Context, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, RQ: attr.RQ, SQ: attr.SQ, Cap: env.Drv.grant(attr.Cap), HeapPos: -1}
+	q.ring = swqe.NewRing(env.Drv.Entries(attr.Cap.MaxSendWR) + 1)
 	if q.SRQ == nil && q.RQ == nil {
-		q.RQ = swqe.NewRQ(attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE)
+		q.RQ = swqe.NewRQ(env.Drv.Entries(attr.Cap.MaxRecvWR), attr.Cap.MaxRecvSGE)
 	}
 	if !attr.SQSigAll {
 		q.SFlags = SSignalReqWR
@@ -189,7 +189,7 @@ func (q *QP) initQP() {
 	q.State = ib.StateReset
 	q.Attr = Attr{State: ib.StateReset, Cap: q.Cap, PathMigState: ib.MigMigrated}
 	q.SHead, q.STail, q.SCur, q.SAcked, q.SLast = 0, 0, 0, 0, 0
-	q.SAvail = q.Cap.MaxSendWR
+	q.SAvail = q.ring.Size() - 1
 	q.setSendPSN(0)
 	q.SSSN, q.SLSN = 1, 0
 	q.SNumRdAtomic, q.sNoAck = 0, 0

@@ -116,6 +116,9 @@ func (q *QP) localError(w *swqe.SWQE, op *swqe.OpParams) ib.Cause {
 		}
 		return ib.CauseNone
 	}
+	if q.Env.Drv.LateLocalCheck {
+		return ib.CauseNone // the packet, or the response, will tell
+	}
 	return q.Env.Keys.CheckSGL(q.PD, w.WR.SGL, q.localAccess(w.WR.Opcode, op))
 }
 

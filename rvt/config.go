@@ -18,7 +18,9 @@ type Config struct {
 	// MTU is the port's active MTU.
 	MTU     ib.MTU
 	Profile qp.Profile
-	Limits  Limits
+	// Driver is what else programs see of the kind of device that Profile names.
+	Driver qp.Driver
+	Limits Limits
 	// Seed varies what programs must not depend on: where keys and QPNs start.
 	Seed uint64
 	// FirstQPN and LastQPN bound the QPNs given out; 0 means 0x11 and 0xfffffe.

@@ -68,9 +68,10 @@ func New(cfg Config) (*Device, error) {
 	keys := mr.NewTable(cfg.Limits.MaxMR, uint32(cfg.Seed))
 	keys.DistinctKeys = cfg.DistinctKeys
 	keys.InvalidateAny = cfg.Profile.InvalidateAny
+	keys.RemoteRKeyOnly = cfg.Driver.RemoteRKeyOnly
 	l := cfg.Limits
 	d.env = qp.Env{
-		Prof: &d.cfg.Profile, Keys: keys, Scatter: &d.scatter, GIDs: append([]ib.GID(nil), cfg.GIDs...), MTU: cfg.MTU,
+		Prof: &d.cfg.Profile, Drv: cfg.Driver, Keys: keys, Scatter: &d.scatter, GIDs: append([]ib.GID(nil), cfg.GIDs...), MTU: cfg.MTU,
 		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
 	}
 	d.nextQPN, _ = d.cfg.qpnRange()

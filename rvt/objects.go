@@ -141,10 +141,19 @@ func (d *Device) CreateCQ(cqe int, ring cq.Ring) (*cq.CQ, error) {
 	if err := limit(d.cqs, d.cfg.Limits.MaxCQ, "create_cq", "completion queues"); err != nil {
 		return nil, err
 	}
-	c := cq.New(uint32(cqe), ring, d.cfg.Profile.CQStickyOverflow)
+	c := cq.New(d.cqEntries(cqe, ring), ring, d.cfg.Profile.CQStickyOverflow)
 	c.Handle = d.handle()
 	d.cqs++
 	return c, nil
+}
+
+// cqEntries is how many entries a queue gets for cqe asked for. A ring of the program's
+// own has the size that the program gave it.
+func (d *Device) cqEntries(cqe int, ring cq.Ring) uint32 {
+	if ring == nil {
+		cqe = d.cfg.Driver.Entries(cqe)
+	}
+	return uint32(cqe)
 }
 
 func (d *Device) checkCQE(verb, object string, cqe int) error {
@@ -161,7 +170,7 @@ func (d *Device) ResizeCQ(c *cq.CQ, cqe int, ring cq.Ring) error {
 		return err
 	}
 	d.env.Publish()
-	return c.Resize(uint32(cqe), ring)
+	return c.Resize(d.cqEntries(cqe, ring), ring)
 }
 
 // DestroyCQ (ibv_destroy_cq) removes a queue; EBUSY while a QP uses it. Events that
@@ -205,7 +214,7 @@ func (d *Device) CreateSRQ(p *PD, a SRQAttr, rq swqe.RecvQueue) (*swqe.SRQ, erro
 		return nil, err
 	}
 	if rq == nil {
-		rq = swqe.NewRQ(a.MaxWR, a.MaxSGE)
+		rq = swqe.NewRQ(d.cfg.Driver.Entries(a.MaxWR), a.MaxSGE)
 	}
 	d.srqs++
 	p.users++
@@ -236,7 +245,7 @@ func (d *Device) ModifySRQ(s *swqe.SRQ, maxWR, lim *int) error {
 		if !ok {
 			return ib.NewVerbError(ib.EOPNOTSUPP, verb, s.String(), "the program's own queue cannot be resized")
 		}
-		if err := rq.Resize(size); err != nil {
+		if err := rq.Resize(d.cfg.Driver.Entries(size)); err != nil {
 			return err
 		}
 	}
