@@ -87,6 +87,7 @@ type CQ struct {
 	sticky    bool
 	dirty     bool
 	users     int
+	retired   bool
 }
 
 type entry struct {
@@ -124,6 +125,13 @@ func (c *CQ) Hold() { c.users++ }
 
 // Release undoes one Hold.
 func (c *CQ) Release() { c.users-- }
+
+// Retire marks the queue as destroyed; false if it was already.
+func (c *CQ) Retire() bool {
+	was := c.retired
+	c.retired = true
+	return !was
+}
 
 // Busy reports whether a QP uses the queue, so that it cannot be destroyed.
 func (c *CQ) Busy() bool { return c.users > 0 }

@@ -313,3 +313,16 @@ func TestFlushOfSharedReceiveQueueEnds(t *testing.T) {
 	require.NoError(t, a.d.ModifyQP(0, q, &qp.Attr{State: ib.StateErr}, ib.AttrState))
 	require.LessOrEqual(t, rq.taken, 16)
 }
+
+// TestDestroyTwice: the second destroy is refused and counts nothing down.
+func TestDestroyTwice(t *testing.T) {
+	h := newHost(t, 1, nil)
+	c, err := h.d.CreateCQ(4, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.d.DestroyCQ(c))
+	require.ErrorIs(t, h.d.DestroyCQ(c), ib.EINVAL)
+	s, err := h.d.CreateSRQ(h.pd, SRQAttr{MaxWR: 4, MaxSGE: 1}, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.d.DestroySRQ(s))
+	require.ErrorIs(t, h.d.DestroySRQ(s), ib.EINVAL)
+}

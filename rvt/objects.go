@@ -179,6 +179,9 @@ func (d *Device) DestroyCQ(c *cq.CQ) error {
 	if c.Busy() {
 		return busy("destroy_cq", c.String(), "a QP uses it")
 	}
+	if !c.Retire() {
+		return ib.NewVerbError(ib.EINVAL, "destroy_cq", c.String(), "already destroyed")
+	}
 	d.cqs--
 	d.env.Forget(func(e *Event) bool { return e.CQ == c })
 	return nil
@@ -282,6 +285,9 @@ func (d *Device) PostSRQRecv(s *swqe.SRQ, wrs []swqe.RecvWR) (n int, err error) 
 func (d *Device) DestroySRQ(s *swqe.SRQ) error {
 	if s.Busy() {
 		return busy("destroy_srq", s.String(), "a QP uses it")
+	}
+	if !s.Retire() {
+		return ib.NewVerbError(ib.EINVAL, "destroy_srq", s.String(), "already destroyed")
 	}
 	if p := d.pds[s.PD]; p != nil {
 		p.users--

@@ -125,6 +125,7 @@ type SRQ struct {
 	RQ      RecvQueue
 	Limit   int // srq_limit: raise SRQ_LIMIT_REACHED when fewer wait; 0 is disarmed
 	users   int
+	retired bool
 }
 
 // Hold counts a QP that uses the queue.
@@ -132,6 +133,13 @@ func (s *SRQ) Hold() { s.users++ }
 
 // Release undoes one Hold.
 func (s *SRQ) Release() { s.users-- }
+
+// Retire marks the queue as destroyed; false if it was already.
+func (s *SRQ) Retire() bool {
+	was := s.retired
+	s.retired = true
+	return !was
+}
 
 // Busy reports whether a QP uses the queue.
 func (s *SRQ) Busy() bool { return s.users > 0 }
