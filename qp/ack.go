@@ -203,6 +203,7 @@ func (q *QP) readKeyGone(psn ib.PSN) {
 	if q.can(ProcessRecvOK) {
 		q.fatal = true
 		q.RNAKState = ib.NAKRemoteAccess
+		q.hist.request = Request{Opcode: ib.OpReadRequest, PSN: psn}
 		q.Env.Ctr.SentNAK++
 		q.resp.push(response{kind: respAck, psn: psn, msn: q.RMSN, syn: ib.NAKRemoteAccess})
 		q.errorQP(ib.WCLocProtErr, ib.CauseRKey, ib.CauseFlushAfter, true)

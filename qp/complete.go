@@ -30,7 +30,11 @@ func (q *QP) CompleteSWQE(w *swqe.SWQE, opcode ib.WCOpcode, status ib.WCStatus, 
 	if q.SQ != nil {
 		q.SQ.Retired()
 	}
-	if wanted && !q.Env.enter(q.SendCQ, &wc, status != ib.WCSuccess) && p.CQErrorKillsQP {
+	entered := wanted && q.Env.enter(q.SendCQ, &wc, status != ib.WCSuccess)
+	if o := q.Env.Observer; o != nil {
+		o.SendDone(q, w, &wc, entered)
+	}
+	if wanted && !entered && p.CQErrorKillsQP {
 		q.errorQP(ib.WCLocQPOpErr, ib.CauseCQOverflow, ib.CauseFlushCQError, false)
 	}
 	return q.SLast
@@ -134,7 +138,11 @@ func (q *QP) recvComplete(wc *cq.WC, solicited bool) {
 			wc.Flags |= ib.WCFlagGRH
 		}
 	}
-	if !q.Env.enter(q.RecvCQ, wc, solicited) && p.CQErrorKillsQP {
+	entered := q.Env.enter(q.RecvCQ, wc, solicited)
+	if o := q.Env.Observer; o != nil {
+		o.RecvDone(q, wc, entered)
+	}
+	if !entered && p.CQErrorKillsQP {
 		q.errorQP(ib.WCWRFlushErr, ib.CauseFlushCQError, ib.CauseFlushCQError, true)
 	}
 }

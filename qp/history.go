@@ -123,6 +123,9 @@ func (q *QP) note(f Failure) {
 		h.failures = append(h.failures[:0], h.failures[1:]...)
 	}
 	h.failures = append(h.failures, f)
+	if o := q.Env.Observer; o != nil && (f.Kind == FailedRecv || f.Kind == FailedRequest) {
+		o.Refused(q, &h.failures[len(h.failures)-1])
+	}
 }
 
 // noteSend remembers the oldest send WQE, which is about to fail.
@@ -157,7 +160,7 @@ func (q *QP) noteError(status ib.WCStatus, cause, flush ib.Cause) {
 		f.Kind = FailedByVerb
 	case flush == ib.CauseFlushCQError:
 		f.Kind, f.Cause = FailedByCQ, ib.CauseCQOverflow
-	case q.RFlags&RWRIDValid != 0:
+	case q.RFlags&(RWRIDValid|RRewindSGE) != 0:
 		f.Kind, f.WRID = FailedRecv, q.rwqe.WRID
 		f.Request, f.Room, f.Got = q.hist.request, q.RLen, q.RRcvLen
 	default:

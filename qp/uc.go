@@ -85,16 +85,19 @@ func (q *QP) recvUC(pkt *wire.Packet) wire.DropReason {
 		q.RState = pkt.Opcode
 		return wire.DropNone
 	case vBadRecv:
+		q.noteRequest(pkt)
 		q.errorQP(q.Env.Prof.RecvBadLKey, ib.CauseRecvLKey, ib.CauseFlushAfter, true)
 		return wire.DropNone
 	case vTooLong:
 		if q.Env.Prof.UCErrorKillsQP {
+			q.noteRequest(pkt)
 			q.errorQP(q.Env.Prof.RecvTooSmall, ib.CauseRecvTooSmall, ib.CauseFlushAfter, true)
 			return wire.DropRecvTooSmall
 		}
 		q.abandonUC()
 		return wire.DropRecvTooSmall
 	case vRNR:
+		q.noReceive()
 		q.abandonUC()
 		return wire.DropNoRecv
 	}

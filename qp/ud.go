@@ -69,13 +69,16 @@ func (q *QP) recvUD(from *wire.Path, pkt *wire.Packet) wire.DropReason {
 	n := uint64(len(pkt.Payload))
 	switch q.takeRecv(false) {
 	case vRNR:
+		q.noReceive()
 		return wire.DropNoRecv
 	case vBadRecv:
+		q.noteRequest(pkt)
 		q.errorQP(q.Env.Prof.RecvBadLKey, ib.CauseRecvLKey, ib.CauseFlushAfter, true)
 		return wire.DropNone
 	}
 	if ib.GRHBytes+n > q.RLen {
 		if q.Env.Prof.UCErrorKillsQP {
+			q.noteRequest(pkt)
 			q.errorQP(q.Env.Prof.RecvTooSmall, ib.CauseRecvTooSmall, ib.CauseFlushAfter, true)
 			return wire.DropRecvTooSmall
 		}
@@ -85,6 +88,7 @@ func (q *QP) recvUD(from *wire.Path, pkt *wire.Packet) wire.DropReason {
 	grh := q.Env.scratchGRH()
 	wire.AppendGRH(grh[:0], from, 8+pkt.HeaderBytes()+len(pkt.Payload)+int(pkt.Pad)+wire.ICRCBytes)
 	if q.scatter(q.recvPD(), q.rwqe.SGL, 0, grh) != ib.CauseNone || q.scatter(q.recvPD(), q.rwqe.SGL, ib.GRHBytes, pkt.Payload) != ib.CauseNone {
+		q.noteRequest(pkt)
 		q.errorQP(q.Env.Prof.RecvBadLKey, ib.CauseRecvLKey, ib.CauseFlushAfter, true)
 		return wire.DropNone
 	}

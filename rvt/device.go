@@ -110,6 +110,7 @@ func (d *Device) PortUp() bool { return d.portUp }
 // Commit. What is wrong with a packet is counted, never returned as an error; the drop
 // reason is for traces.
 func (d *Device) Receive(now vtime.Time, path *wire.Path, pkt *wire.Packet) wire.DropReason {
+	d.env.Now = now
 	d.env.Ctr.RcvdPackets++
 	r := d.receive(now, path, pkt)
 	if r != wire.DropNone {
@@ -196,6 +197,7 @@ func (d *Device) Commit(now vtime.Time) {
 }
 
 func (d *Device) flush(now vtime.Time) {
+	d.env.Now = now
 	faults := d.env.Flush()
 	if len(faults) == 0 && len(d.env.Faults) == 0 {
 		return

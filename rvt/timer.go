@@ -95,6 +95,7 @@ func (d *Device) Deadline() vtime.Time {
 
 // Expire runs the timers that are due at now.
 func (d *Device) Expire(now vtime.Time) {
+	d.env.Now = now
 	for len(d.timers) > 0 && d.timers[0].HeapAt <= now {
 		q := d.timers[0]
 		if q.Deadline() <= now {

@@ -3,6 +3,7 @@ package swqe
 import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/vtime"
 )
 
 // SendWR (struct ibv_send_wr) is a send work request as a program posts it. The
@@ -84,6 +85,9 @@ type SWQE struct {
 	Sent    uint32 // packets sent, retransmissions included
 	Retries uint32 // times it was sent again after a timeout, NAK or lost response
 	RNRNAKs uint32 // RNR NAKs it met
+	// FirstSent and LastSent are when its packets were built; they mean something if
+	// Sent is not 0.
+	FirstSent, LastSent vtime.Time
 
 	sge    []mr.SGE
 	inline []byte
