@@ -60,8 +60,11 @@ func newDevice(cfg *Config, port fabric.Port) (*Device, error) {
 	if cfg.Capture != nil {
 		port = fabric.NewTap(port, cfg.Capture, true, node.Now)
 	}
-	d.node, err = node.New(core, port, node.Config{Events: d.events})
-	return d, err
+	if d.node, err = node.New(core, port, node.Config{Events: d.events}); err != nil {
+		return nil, err
+	}
+	joinNeighbours(d)
+	return d, nil
 }
 
 // Name returns the device's name.
@@ -158,6 +161,7 @@ func (d *Device) Close() error {
 // calls return, and every later call fails with ENODEV. Completions that were there
 // before can still be polled.
 func (d *Device) Shutdown() error {
+	leaveNeighbours(d)
 	err := d.node.Close()
 	// The node runs no more, so nobody else uses what its lock guards but calls that
 	// fail at Begin.

@@ -107,6 +107,10 @@ var table = []Rule{
 		Reason: "the kernel's user ABI for foreign programs"},
 	{Package: "shim/...", Kind: Open,
 		Reason: "the preload library for foreign programs and its builder"},
+	{Package: "strict", Kind: Pure, Module: belowShells,
+		Reason: "the checker of programs follows work requests; locks, clocks and call sites belong to its host"},
+	{Package: "explain", Kind: Pure, Module: append(slices.Clone(belowShells), "strict"),
+		Reason: "an explanation is a function of what happened, the same in virtual and real time"},
 	{Package: "cm", Kind: Pure, Module: []string{"ib", "wire"},
 		Reason: "the communication manager is a state machine like the core"},
 

@@ -19,7 +19,7 @@ const (
 
 // Forger takes B's place with a bare UDP port. It sends packets that no adapter would.
 type Forger struct {
-	port  *udp.Port
+	port   *udp.Port
 	victim *Side
 }
 

@@ -167,7 +167,7 @@ func (s *Side) State() {
 }
 
 // Say prints a remark.
-func Say(format string, args ...any) { fmt.Fprintf(Out, format+"\n", args...) }
+func Say(format string, args ...any) { fmt.Fprintln(Out, fmt.Sprintf(format, args...)) }
 
 // CloseAll shuts every device down that was opened.
 func CloseAll() {

@@ -1,0 +1,134 @@
+package explain
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/rvtsim/rvtsim/ib"
+)
+
+// call is a refusal by verb and errno.
+type call struct {
+	verb  string // empty: any
+	errno ib.Errno
+}
+
+// calls says what usually makes a verb fail with an errno. The reason in the error's own
+// text is more precise; this says what to do about it.
+var calls = map[call][]string{
+	{"post_send", ib.ENOMEM}: {
+		"The send queue is full. A slot is free again only when a completion of that work request, or of a later one on the same queue, was polled: an acknowledgement by the peer's program says nothing about it.",
+		"Unsignaled work requests need a signaled one behind them, at least once per queue length, or their slots never come back.",
+		"Count every kind of work request against max_send_wr: SENDs that carry the program's own acknowledgements too.",
+	},
+	{"post_send", ib.EINVAL}: {
+		"Sends are accepted from RTS on. The reason names a bad attribute of the work request: too many entries, an operation that the transport lacks, inline data that is too long.",
+		"In C, bad_wr points at the work request that was refused; those before it are posted.",
+	},
+	{"post_recv", ib.ENOMEM}: {
+		"The receive queue is full: max_recv_wr receives are posted and not used.",
+	},
+	{"post_recv", ib.EINVAL}: {
+		"Receives are accepted from INIT on. A queue pair with a shared receive queue takes none of its own: ibv_post_srq_recv.",
+	},
+	{"modify_qp", ib.EINVAL}: {
+		"The way is RESET, INIT, RTR, RTS; each step has attributes that must be in attr_mask, and some that may. Nothing was changed.",
+		"On an Ethernet port every address needs ah_attr.is_global = 1, grh.dgid and grh.sgid_index: RoCE has no LIDs.",
+		"rd_atomic values must not exceed the device's max_qp_rd_atom and max_qp_init_rd_atom, also if the peer offers more.",
+	},
+	{"modify_qp", ib.ENODATA}: {
+		"sgid_index must name an entry of the port's GID table: ibv_query_gid lists them.",
+	},
+	{"create_qp", ib.EINVAL}: {
+		"The reason names the field. Clear struct ibv_qp_init_attr before filling it: fields that nobody set are read as well.",
+		"Capacities must not exceed ibv_query_device's; send_cq and recv_cq must be set.",
+	},
+	{"create_cq", ib.EINVAL}: {
+		"cqe must be between 1 and ibv_query_device's max_cqe. One queue for very many queue pairs may not be possible.",
+	},
+	{"resize_cq", ib.EINVAL}: {
+		"The new size must hold the completions that wait. Poll first.",
+	},
+	{"reg_mr", ib.EINVAL}: {
+		"REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well. The length must not be 0.",
+	},
+	{"reg_mr", ib.ENOMEM}: {
+		"The device's limit of regions is reached: deregister some, or register larger pieces.",
+	},
+	{"", ib.EBUSY}: {
+		"Something still uses the object. Destroy in the reverse order of creation: queue pairs before completion queues and shared receive queues, windows before regions, all before the protection domain.",
+	},
+	{"", ib.ENOMEM}: {
+		"A limit of the device is reached; ibv_query_device tells them.",
+	},
+	{"", ib.EAGAIN}: {
+		"No event waits, and the channel does not block. Arm the queue, poll once more, then wait.",
+	},
+	{"", ib.ENODEV}: {
+		"The device was closed or has failed: see DEVICE_FATAL.",
+	},
+	{"", ib.EOPNOTSUPP}: {
+		"This device does not have that: look at ibv_query_device, or use another queue pair type.",
+	},
+	{"", ib.EINVAL}: {
+		"An argument is wrong, or the object was destroyed before. The reason says which.",
+	},
+	{"", ib.ENODATA}: {
+		"sgid_index must name an entry of the port's GID table: ibv_query_gid lists them.",
+	},
+	{"", ib.EPERM}:  {"The program may not do that."},
+	{"", ib.EACCES}: {"The program may not do that."},
+	{"", ib.ENOENT}: {"There is nothing of that name or number."},
+	{"", ib.EINTR}:  {"A signal came in between. Try again."},
+	{"", ib.EFAULT}: {"An address points outside of the program's memory."},
+	{"", ib.ENOSPC}: {"The buffer that was given for the answer is too small."},
+}
+
+// callAdvice finds the most specific entry.
+func callAdvice(verb string, errno ib.Errno) []string {
+	if a, ok := calls[call{verb, errno}]; ok {
+		return a
+	}
+	return calls[call{"", errno}]
+}
+
+// Call explains the error of a refused call. It returns the error's own text if that is
+// all that is known.
+func Call(err error) string {
+	if err == nil {
+		return "the call succeeded"
+	}
+	var v *ib.VerbError
+	if !errors.As(err, &v) {
+		return err.Error()
+	}
+	w := &writer{}
+	w.line(0, "%s.", err.Error())
+	w.list(adviceFor(v))
+	return w.String()
+}
+
+// adviceFor looks at the reason as well, where one errno has many.
+func adviceFor(v *ib.VerbError) []string {
+	switch {
+	case strings.Contains(v.Reason, "is_global"):
+		return []string{"The port is Ethernet: set ah_attr.is_global = 1 and fill grh.dgid, grh.sgid_index and hop_limit. dlid and sl alone are for InfiniBand."}
+	case strings.Contains(v.Reason, " misses "):
+		return []string{
+			"Add the attributes that it names to attr_mask, and their values to ibv_qp_attr. All that a step requires must be given in that one call.",
+		}
+	case strings.Contains(v.Reason, " may not set "):
+		return []string{"Take the attributes that it names out of attr_mask: they belong to another step or another type of queue pair."}
+	case strings.Contains(v.Reason, "cannot go from"):
+		return []string{"The way is RESET, INIT, RTR, RTS. Every state may go to RESET, and every state but RESET to ERR."}
+	case strings.Contains(v.Reason, "rd_atomic"), strings.Contains(v.Reason, "rd_atom"):
+		return []string{"Use the smaller of the device's own limit and what the peer accepts: max_rd_atomic here against max_dest_rd_atomic there."}
+	}
+	return callAdvice(v.Verb, v.Errno)
+}
+
+func (w *writer) list(lines []string) {
+	for _, l := range lines {
+		w.line(1, "- %s", l)
+	}
+}

@@ -1,0 +1,339 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rvtsim/rvtsim/cq"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// Peer is what is known of the other end of a connection.
+type Peer struct {
+	// Name is the peer's device, if that is simulated here too; else empty.
+	Name string
+	// QP is its queue pair, nil if the device has none of that number.
+	QP *qp.History
+}
+
+// Completion explains a completion of the queue pair that h tells about. The text has
+// several lines and ends without a newline. peer may be nil.
+func Completion(wc *cq.WC, h *qp.History, peer *Peer) string {
+	w := &writer{}
+	if wc.Status == ib.WCSuccess {
+		return fmt.Sprintf("wr %d of qp %v: SUCCESS: nothing to explain", wc.WRID, h.QPN)
+	}
+	f, flushed := h.Find(wc)
+	w.line(0, "wr %d of qp %v failed with %v (vendor_err 0x%x): %s.", wc.WRID, h.QPN, wc.Status, uint32(wc.VendorErr), wc.VendorErr)
+	switch {
+	case f == nil && wc.Status == ib.WCWRFlushErr:
+		w.line(1, "It was not carried out: the queue pair was in ERR. Nothing is remembered of why.")
+	case f == nil:
+		w.line(1, "Nothing more is remembered of it: later failures took its place, or the queue pair was reset.")
+	case flushed:
+		w.flushed(wc, h, f)
+	default:
+		w.failure(h, f)
+	}
+	if !flushed || f == nil || f.Kind != qp.FailedSend && f.Kind != qp.FailedRecv {
+		w.peer(h, f, peer)
+	}
+	cause := wc.VendorErr
+	if flushed && f != nil && wc.VendorErr != ib.CauseFlushPosted {
+		cause = f.Cause
+	}
+	w.advice(cause, wc.Status)
+	return w.String()
+}
+
+// QP tells what a queue pair remembers of failures, for reports without a completion.
+// It is empty if nothing failed.
+func QP(h *qp.History, peer *Peer) string {
+	if len(h.Failures) == 0 {
+		return ""
+	}
+	w := &writer{}
+	f := &h.Failures[len(h.Failures)-1]
+	w.line(0, "qp %v is in %v: %s.", h.QPN, h.State, f.Cause)
+	w.failure(h, f)
+	w.peer(h, f, peer)
+	w.advice(f.Cause, f.Status)
+	return w.String()
+}
+
+// writer collects lines.
+type writer struct{ strings.Builder }
+
+func (w *writer) line(indent int, format string, args ...any) {
+	if w.Len() > 0 {
+		w.WriteByte('\n')
+	}
+	w.WriteString(strings.Repeat("  ", indent))
+	fmt.Fprintf(w, format, args...)
+}
+
+// flushed explains a completion that only shares the fate of another.
+func (w *writer) flushed(wc *cq.WC, h *qp.History, f *qp.Failure) {
+	if wc.VendorErr == ib.CauseFlushPosted {
+		w.line(1, "It was posted when the queue pair was in ERR already. ERR accepts work only to give it back.")
+	} else {
+		w.line(1, "It was not at fault: the queue pair went to ERR and gave back everything that was posted.")
+	}
+	switch f.Kind {
+	case qp.FailedSend:
+		w.line(1, "What failed first is wr %d, %s: %v, %s. Its completion has the details.", f.WRID, operation(f), f.Status, f.Cause)
+	case qp.FailedRecv:
+		w.line(1, "What failed first is receive wr %d: %v, %s. Its completion has the details.", f.WRID, f.Status, f.Cause)
+	default:
+		w.line(1, "What took the queue pair to ERR:")
+		w.failure(h, f)
+	}
+}
+
+// operation names a send work request.
+func operation(f *qp.Failure) string {
+	article := "a"
+	if strings.HasPrefix(f.Opcode.String(), "R") || strings.HasPrefix(f.Opcode.String(), "A") {
+		article = "an"
+	}
+	return fmt.Sprintf("%s %v of %s", article, f.Opcode, bytes(uint64(f.Length)))
+}
+
+// failure tells the story of what failed.
+func (w *writer) failure(h *qp.History, f *qp.Failure) {
+	switch f.Kind {
+	case qp.FailedSend:
+		w.send(h, f)
+	case qp.FailedRecv:
+		w.line(1, "Receive wr %d, with room for %s, had been taken by a message from %s when that failed: %s.", f.WRID, bytes(f.Room), far(&f.Attr), f.Cause)
+		w.request(f)
+	case qp.FailedRequest:
+		w.line(1, "A request from %s was refused: %s. No receive was involved, so no completion says so.", far(&f.Attr), f.Cause)
+		w.request(f)
+	case qp.FailedByVerb:
+		if f.Cause == ib.CauseFlushModify {
+			w.line(1, "The program moved the queue pair from %v to ERR with modify_qp.", f.From)
+		} else {
+			w.line(1, "The program deregistered a memory region that posted work still named.")
+		}
+	case qp.FailedByCQ:
+		w.line(1, "A completion queue was full when the next completion came. That completion is lost, so the queue pair cannot go on.")
+	}
+	w.state(h, f)
+}
+
+// send tells the story of a send work request.
+func (w *writer) send(h *qp.History, f *qp.Failure) {
+	what := fmt.Sprintf("wr %d is %s", f.WRID, operation(f))
+	if op := swqe.Params(f.Opcode); op != nil && (op.Has(swqe.OpRdAtomic) || f.Opcode == ib.WRRDMAWrite || f.Opcode == ib.WRRDMAWriteWithImm) {
+		what += fmt.Sprintf(", remote address 0x%x, rkey %v", f.RemoteAddr, f.RKey)
+	}
+	if h.Type.IsDatagram() {
+		w.line(1, "%s.", what)
+	} else {
+		w.line(1, "%s, from qp %v at %s to %s.", what, h.QPN, address(h.GID), far(&f.Attr))
+	}
+	if f.Sent == 0 {
+		w.line(1, "Nothing of it was sent: the adapter found the fault before.")
+	} else {
+		if f.Sent == 1 {
+			w.line(1, "%s, %v before the failure.", sent(f), since(f.FirstSent, f.At))
+		} else {
+			w.line(1, "%s. The first packet left %v before the failure, the last one %v before.", sent(f), since(f.FirstSent, f.At), since(f.LastSent, f.At))
+		}
+		w.answer(f)
+		w.timers(f)
+	}
+	w.queue(f)
+}
+
+// sent counts packets in words.
+func sent(f *qp.Failure) string {
+	psns := fmt.Sprintf("PSN %v", uint32(f.PSN))
+	if f.Packets > 1 {
+		psns = fmt.Sprintf("PSN %d..%d", uint32(f.PSN), uint32(f.LPSN))
+	}
+	s := fmt.Sprintf("It takes %s (%s) and put %s on the wire", plural(int(f.Packets), "packet number"), psns, plural(int(f.Sent), "packet"))
+	if f.Retries > 0 {
+		s += fmt.Sprintf(", going back %s", plural(int(f.Retries), "time"))
+	}
+	return s
+}
+
+// answer tells what came back.
+func (w *writer) answer(f *qp.Failure) {
+	switch n := f.NAK; {
+	case n.Syndrome == 0 && f.Cause == ib.CauseRetryTimeout:
+		w.line(1, "No answer came, neither positive nor negative.")
+	case n.Syndrome == 0:
+	case n.Syndrome.Kind() == ib.SyndromeRNR:
+		w.line(1, "The peer answered %s \"receiver not ready\" (RNR NAK), the last time for PSN %d: wait %v.", plural(int(f.RNRNAKs), "time"), uint32(n.PSN), ib.RNRTimeout(n.Syndrome.Value()))
+	default:
+		w.line(1, "The peer answered %v (syndrome 0x%02x) for PSN %d.", n.Syndrome, uint8(n.Syndrome), uint32(n.PSN))
+	}
+}
+
+// timers tells what the retry attributes mean, where they decided.
+func (w *writer) timers(f *qp.Failure) {
+	a := &f.Attr
+	switch f.Cause {
+	case ib.CauseRetryTimeout, ib.CauseRetrySequence:
+		if d, ok := ib.AckTimeout(a.Timeout); ok {
+			w.line(1, "timeout %d means %v, retry_cnt %d: the queue pair gives up after about %v without progress.", a.Timeout, round(d), a.RetryCnt, round(d*time.Duration(a.RetryCnt+1)))
+		} else {
+			w.line(1, "timeout 0 means no timer; retry_cnt is %d.", a.RetryCnt)
+		}
+	case ib.CauseRNRRetry:
+		w.line(1, "rnr_retry %d: after the first RNR NAK it is tried %s. (7 would mean for ever.)", a.RNRRetry, plural(int(a.RNRRetry), "more time"))
+	}
+}
+
+// queue tells how full the send queue was.
+func (w *writer) queue(f *qp.Failure) {
+	v := &f.Queue
+	others := v.Started + v.Waiting - 1
+	s := fmt.Sprintf("Send queue: %d of %d slots in use; %d sent or being sent, %d not started.", v.Started+v.Waiting, v.Size, v.Started, v.Waiting)
+	switch {
+	case others <= 0:
+		s += " It was the only one."
+	case f.To == ib.StateErr:
+		s += fmt.Sprintf(" The %s behind it %s flushed.", plural(others, "request"), isAre(others, "was", "were"))
+	}
+	w.line(1, "%s", s)
+	w.line(1, "Ring indices: SLast %d, SAcked %d, SCur %d, STail %d, SHead %d.", v.SLast, v.SAcked, v.SCur, v.STail, v.SHead)
+}
+
+// request tells what the peer sent.
+func (w *writer) request(f *qp.Failure) {
+	r := &f.Request
+	info := wire.Info(r.Opcode)
+	if *r == (qp.Request{}) || info == nil {
+		return
+	}
+	s := fmt.Sprintf("The packet: %s, PSN %d, %s of payload", info.Name, uint32(r.PSN), bytes(uint64(r.Payload)))
+	switch m := info.Mask; {
+	case m&wire.HasIETH != 0:
+		s += fmt.Sprintf(", rkey to invalidate %v", r.RKey)
+	case r.Length > 0:
+		s += fmt.Sprintf(", for %s at 0x%x, rkey %v", bytes(uint64(r.Length)), r.Addr, r.RKey)
+	case f.Kind == qp.FailedRecv:
+		s += fmt.Sprintf(", after %s of the same message", bytes(f.Got))
+	}
+	w.line(1, "%s.", s)
+	switch f.Cause {
+	case ib.CauseQPAccess:
+		w.line(1, "The queue pair's access flags are %v.", f.Attr.AccessFlags)
+	case ib.CauseTooManyReads:
+		w.line(1, "The queue pair's max_dest_rd_atomic is %d.", f.Attr.MaxDestRdAtomic)
+	case ib.CausePacketLength:
+		w.line(1, "The queue pair's path MTU is %v.", f.Attr.PathMTU)
+	}
+}
+
+// state tells where the queue pair went and where it is now.
+func (w *writer) state(h *qp.History, f *qp.Failure) {
+	s := fmt.Sprintf("The queue pair went from %v to %v", f.From, f.To)
+	if h.State != f.To {
+		s += fmt.Sprintf(", and is in %v now", h.State)
+	}
+	w.line(1, "%s.", s)
+}
+
+// peer tells what the other end knows.
+func (w *writer) peer(h *qp.History, f *qp.Failure, p *Peer) {
+	if p == nil || p.Name == "" || h.Type.IsDatagram() {
+		return
+	}
+	w.line(0, "The peer, %s, which runs here as well:", p.Name)
+	o := p.QP
+	if o == nil {
+		w.line(1, "It has no qp %v: that number was never given out, or the queue pair was destroyed.", h.Attr.DestQPN)
+		return
+	}
+	s := fmt.Sprintf("Its qp %v is in %v, with %s posted.", o.QPN, o.State, plural(o.Receives, "receive"))
+	switch o.State {
+	case ib.StateReset, ib.StateInit:
+		s += " A queue pair answers from RTR on; before that every packet is dropped."
+	case ib.StateErr:
+		s += " In ERR it drops every packet."
+	}
+	w.line(1, "%s", s)
+	if o.State >= ib.StateRTR && o.State != ib.StateErr && (o.Attr.DestQPN != h.QPN || o.Attr.AV.DGID != h.GID) {
+		w.line(1, "It is connected to %s, not to this one: it drops what comes from here.", far(&o.Attr))
+	}
+	if o.NoRecvs > 0 {
+		w.line(1, "%s met an empty receive queue there.", plural(int(o.NoRecvs), "message"))
+	}
+	if n := len(o.Failures); n > 0 {
+		g := &o.Failures[n-1]
+		w.line(1, "What took it out of service: %s (0x%x).", g.Cause, uint32(g.Cause))
+		if g.Kind == qp.FailedRecv || g.Kind == qp.FailedRequest {
+			w.request(g)
+		}
+	}
+}
+
+// advice adds what usually leads to a cause and where to look.
+func (w *writer) advice(c ib.Cause, s ib.WCStatus) {
+	a, ok := causes[c]
+	if !ok {
+		a = statuses[s].advice
+	}
+	if len(a) == 0 {
+		return
+	}
+	w.line(0, "What to look at:")
+	for _, l := range a {
+		w.line(1, "- %s", l)
+	}
+}
+
+// far names the other end.
+func far(a *qp.Attr) string {
+	if a.AV.DGID.IsZero() {
+		return "the peer"
+	}
+	return fmt.Sprintf("qp %v at %s", a.DestQPN, address(a.AV.DGID))
+}
+
+// address writes an IPv4 address as people do.
+func address(g ib.GID) string { return strings.TrimPrefix(g.String(), "::ffff:") }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func isAre(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+func bytes(n uint64) string { return plural(int(n), "byte") }
+
+// since is the time from one instant to another as a person would say it.
+func since(from, to vtime.Time) time.Duration {
+	if from == vtime.Never || to < from {
+		return 0
+	}
+	return round(to.Sub(from))
+}
+
+// round keeps three digits or so.
+func round(d time.Duration) time.Duration {
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 100)
+		}
+	}
+	return d
+}
