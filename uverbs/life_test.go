@@ -1,3 +1,5 @@
+//go:build linux
+
 package uverbs
 
 import (
@@ -6,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/ib"
-	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/rvt"
 )
 
@@ -397,5 +398,3 @@ func TestMemoryGone(t *testing.T) {
 	require.Len(t, w, 1)
 	require.Equal(t, ib.WCRemOpErr, w[0].Status)
 }
-
-var _ mr.Memory = (*mr.Slice)(nil)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package uverbs
 
 import (
@@ -14,7 +16,6 @@ import (
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/vtime"
-	"github.com/rvtsim/rvtsim/wire"
 )
 
 // heapRings is RingMemory on the heap.
@@ -452,5 +453,3 @@ func (p *prog) channel() *os.File {
 	}
 	return f
 }
-
-var _ = wire.DropNone
