@@ -32,7 +32,7 @@ func (q *QP) CompleteSWQE(w *swqe.SWQE, opcode ib.WCOpcode, status ib.WCStatus, 
 	}
 	entered := wanted && q.Env.enter(q.SendCQ, &wc, status != ib.WCSuccess)
 	if o := q.Env.Observer; o != nil {
-		o.SendDone(q, w, &wc, entered)
+		o.SendDone(q, w, status, entered)
 	}
 	if wanted && !entered && p.CQErrorKillsQP {
 		q.errorQP(ib.WCLocQPOpErr, ib.CauseCQOverflow, ib.CauseFlushCQError, false)
@@ -140,7 +140,7 @@ func (q *QP) recvComplete(wc *cq.WC, solicited bool) {
 	}
 	entered := q.Env.enter(q.RecvCQ, wc, solicited)
 	if o := q.Env.Observer; o != nil {
-		o.RecvDone(q, wc, entered)
+		o.RecvDone(q, wc.WRID, wc.Status, entered)
 	}
 	if !entered && p.CQErrorKillsQP {
 		q.errorQP(ib.WCWRFlushErr, ib.CauseFlushCQError, ib.CauseFlushCQError, true)

@@ -1,7 +1,7 @@
 package qp
 
 import (
-	"github.com/rvtsim/rvtsim/cq"
+	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/swqe"
 )
 
@@ -11,10 +11,10 @@ import (
 type Observer interface {
 	// SendDone is called for every send WQE that is retired, in the order of the posts.
 	// entered says that a completion went into the queue.
-	SendDone(q *QP, w *swqe.SWQE, wc *cq.WC, entered bool)
+	SendDone(q *QP, w *swqe.SWQE, status ib.WCStatus, entered bool)
 	// RecvDone is called for every receive that completes. entered is false if its
 	// completion was lost because the queue is full.
-	RecvDone(q *QP, wc *cq.WC, entered bool)
+	RecvDone(q *QP, wrID uint64, status ib.WCStatus, entered bool)
 	// NoReceive is called when a message meets an empty receive queue.
 	NoReceive(q *QP)
 	// Refused is called when a request of the peer fails a check.
