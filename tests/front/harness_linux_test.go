@@ -1,0 +1,342 @@
+package front
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rvtsim/rvtsim/internal/daemon"
+)
+
+// built is what TestMain makes: the command and the programs in C.
+var built struct {
+	dir      string
+	rvtsim   string
+	programs error // why the C programs are not there
+}
+
+func TestMain(m *testing.M) {
+	code, err := setUp(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "front:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func setUp(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("/tmp", "rvtfront")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run programs from it
+		return 0, err
+	}
+	built.dir, built.rvtsim = dir, filepath.Join(dir, "rvtsim")
+	if out, err := exec.Command("go", "build", "-o", built.rvtsim, "../../cmd/rvtsim").CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("%w\n%s", err, out)
+	}
+	built.programs = compile(dir)
+	return m.Run(), nil
+}
+
+// compile makes the C programs, and the preload library beside the command.
+func compile(dir string) error {
+	if _, err := exec.LookPath("cc"); err != nil {
+		return errors.New("cc is missing")
+	}
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+		return errors.New("libibverbs-dev is missing")
+	}
+	if out, err := exec.Command(built.rvtsim, "shim", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	sources, _ := filepath.Glob("progs/*.c")
+	for _, src := range sources {
+		name := strings.TrimSuffix(filepath.Base(src), ".c")
+		out, err := exec.Command("cc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, name), src, "-libverbs", "-pthread", "-ldl").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", src, err, out)
+		}
+	}
+	return nil
+}
+
+// missing skips a test for lack of something, by name. In CI nothing may be missing.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(what)
+	}
+	t.Skip("SKIP " + what)
+}
+
+// program returns the path of a C program of ours.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	if built.programs != nil {
+		if strings.HasSuffix(built.programs.Error(), "is missing") {
+			missing(t, built.programs.Error())
+		}
+		t.Fatal(built.programs)
+	}
+	return filepath.Join(built.dir, name)
+}
+
+// need skips the test unless the programs of the distribution are there.
+func need(t *testing.T, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if _, err := exec.LookPath(n); err != nil {
+			missing(t, n+" is missing")
+		}
+	}
+	if _, err := exec.LookPath("cc"); err != nil {
+		missing(t, "cc is missing")
+	}
+}
+
+// site is a daemon with nodes at addresses of its own.
+type site struct {
+	t     *testing.T
+	env   []string
+	dir   string
+	addrs []string
+	cred  *syscall.Credential // as whom to run everything; nil: as we are
+}
+
+var lastAddress atomic.Uint32
+
+// newAddress returns an address of the loopback network that no other test uses.
+func newAddress() string {
+	n := uint32(os.Getpid())<<7 + lastAddress.Add(1)
+	return fmt.Sprintf("127.%d.%d.%d", 1+byte(n>>16)%100, byte(n>>8), byte(n))
+}
+
+// newSite prepares a place for daemons without starting one.
+func newSite(t *testing.T, cred *syscall.Credential) *site {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "rvt")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &site{t: t, dir: dir, cred: cred}
+	require.NoError(t, os.Chmod(dir, 0o711))
+	if cred != nil {
+		require.NoError(t, os.Chown(dir, int(cred.Uid), int(cred.Gid)))
+	}
+	s.env = append(os.Environ(), "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
+	return s
+}
+
+// up starts a daemon with so many nodes.
+func up(t *testing.T, nodes int, flags ...string) *site {
+	t.Helper()
+	s := newSite(t, nil)
+	s.up(nodes, flags...)
+	return s
+}
+
+func (s *site) up(nodes int, flags ...string) {
+	s.t.Helper()
+	args := []string{"up", "--nodes", strconv.Itoa(nodes)}
+	for i := range nodes {
+		a := newAddress()
+		s.addrs = append(s.addrs, a)
+		args = append(args, "--listen", fmt.Sprintf("n%d=%s", i+1, a))
+	}
+	out, err := s.command(s.t.Context(), append(args, flags...)...).CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+	require.Contains(s.t, string(out), s.addrs[0]+":4791")
+	s.t.Cleanup(func() {
+		out, err := s.command(context.Background(), "down").CombinedOutput()
+		if err != nil && !strings.Contains(string(out), daemon.ErrNotRunning.Error()) {
+			s.t.Errorf("down: %v\n%s", err, out)
+		}
+		if s.t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(s.dir, "rvtsim", "default.log"))
+			s.t.Logf("log of the daemon:\n%s", log)
+		}
+	})
+}
+
+// command is rvtsim with arguments.
+func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, built.rvtsim, args...)
+	cmd.Env = s.env
+	cmd.WaitDelay = time.Second
+	if s.cred != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
+	}
+	return cmd
+}
+
+// longest is how long a program may take, on a machine that is busy with other tests.
+const longest = 60 * time.Second
+
+// run runs a program on a node and returns its output. It must succeed.
+func (s *site) run(node string, prog ...string) string {
+	s.t.Helper()
+	out, err := s.try(node, prog...)
+	require.NoError(s.t, err, "%s\n%s", strings.Join(prog, " "), out)
+	return out
+}
+
+func (s *site) try(node string, prog ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), longest)
+	defer cancel()
+	out, err := s.command(ctx, append([]string{"exec", "--node", node, "--"}, prog...)...).CombinedOutput()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("still running after %v: %w", longest, err)
+	}
+	return string(out), err
+}
+
+// running is a program under way.
+type running struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	out  bytes.Buffer
+	line chan string // lines of standard output, as they come
+	done chan error
+}
+
+func (s *site) start(node string, prog ...string) *running {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	cmd := s.command(ctx, append([]string{"exec", "--node", node, "--"}, prog...)...)
+	r := &running{t: s.t, cmd: cmd, line: make(chan string, 1000), done: make(chan error, 1)}
+	p, err := cmd.StdoutPipe()
+	require.NoError(s.t, err)
+	cmd.Stderr = cmd.Stdout
+	require.NoError(s.t, cmd.Start())
+	go func() {
+		defer cancel()
+		for sc := bufio.NewScanner(p); sc.Scan(); {
+			r.mu.Lock()
+			r.out.WriteString(sc.Text() + "\n")
+			r.mu.Unlock()
+			select {
+			case r.line <- sc.Text():
+			default:
+			}
+		}
+		close(r.line)
+		r.done <- cmd.Wait()
+	}()
+	s.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return r
+}
+
+func (r *running) output() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.String()
+}
+
+// until waits for a line of output.
+func (r *running) until(want string) {
+	r.t.Helper()
+	for line := range r.line {
+		if strings.Contains(line, want) {
+			return
+		}
+	}
+	r.t.Fatalf("ended without saying %q:\n%s", want, r.output())
+}
+
+// wait waits for the end of the program.
+func (r *running) wait() error {
+	select {
+	case err := <-r.done:
+		return err
+	case <-time.After(longest + 10*time.Second):
+		r.t.Errorf("does not end:\n%s", r.output())
+		return errors.New("does not end")
+	}
+}
+
+// freePort finds a TCP port for programs to meet at.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// listening waits until somebody listens on a TCP port. Connecting to see would take
+// the connection that the program expects from its peer.
+func (r *running) listening(port string) {
+	r.t.Helper()
+	n, err := strconv.Atoi(port)
+	require.NoError(r.t, err)
+	want := fmt.Sprintf(":%04X", n)
+	ok := func() bool {
+		for _, f := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			b, _ := os.ReadFile(f)
+			for line := range strings.Lines(string(b)) {
+				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	require.Eventually(r.t, ok, longest, 5*time.Millisecond, "does not listen: %s", r.output())
+}
+
+// report is what ls says.
+func (s *site) report() *daemon.Report {
+	s.t.Helper()
+	out, err := s.command(s.t.Context(), "ls", "--json").Output()
+	require.NoError(s.t, err)
+	var r daemon.Report
+	require.NoError(s.t, json.Unmarshal(out, &r))
+	return &r
+}
+
+// empty waits until nothing is left of any program.
+func (s *site) empty() {
+	s.t.Helper()
+	var r *daemon.Report
+	ok := func() bool {
+		r = s.report()
+		for _, n := range r.Nodes {
+			if len(n.Contexts) > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	require.Eventually(s.t, ok, 20*time.Second, 10*time.Millisecond, "contexts are left: %+v", r)
+}
+
+// exitCode is what a program that has ended returned.
+func exitCode(err error) int {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
+		return e.ExitCode()
+	}
+	if err != nil {
+		return -1
+	}
+	return 0
+}

@@ -1,0 +1,282 @@
+package front
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rvtsim/rvtsim/internal/daemon"
+)
+
+// pidOf is the process of a running program, which has replaced rvtsim exec.
+func (r *running) pid() int { return r.cmd.Process.Pid }
+
+func TestLs(t *testing.T) {
+	s := up(t, 2)
+	v := s.start("n2", program(t, "victim"))
+	v.until("ready")
+	r := s.report()
+	require.Len(t, r.Nodes, 2)
+	require.Empty(t, r.Nodes[0].Contexts)
+	require.Len(t, r.Nodes[1].Contexts, 1)
+	c := r.Nodes[1].Contexts[0]
+	require.Equal(t, v.pid(), c.Processes[0].PID)
+	require.Equal(t, "victim", c.Processes[0].Comm)
+	require.Len(t, c.QPs, 2)
+	require.Equal(t, []string{"RC", "RTS"}, []string{c.QPs[0].Type, c.QPs[0].State})
+	require.Equal(t, c.QPs[1].QPN, c.QPs[0].DestQPN)
+	require.Equal(t, "::ffff:"+s.addrs[1], c.QPs[0].Remote)
+	require.GreaterOrEqual(t, c.Objects, 6)
+
+	out, err := s.command(t.Context(), "ls").CombinedOutput()
+	require.NoError(t, err)
+	for _, want := range []string{"n1", s.addrs[1] + ":4791", "victim", "RTS", fmt.Sprint(v.pid())} {
+		require.Contains(t, string(out), want)
+	}
+	require.NoError(t, v.cmd.Process.Kill())
+	s.empty()
+}
+
+// openFiles is how many descriptors the daemon has.
+func openFiles(t *testing.T, pid int) int {
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	require.NoError(t, err)
+	return len(all)
+}
+
+func TestKilledPrograms(t *testing.T) {
+	s := up(t, 1)
+	pid := s.report().PID
+	kill := func(n int) {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for range n {
+					v := s.start("n1", program(t, "victim"))
+					v.until("ready")
+					_ = v.cmd.Process.Signal(syscall.SIGKILL)
+					_ = v.wait()
+				}
+			}()
+		}
+		wg.Wait()
+		s.empty()
+	}
+	kill(1)
+	before := openFiles(t, pid)
+	kill(8)
+	require.Eventually(t, func() bool { return openFiles(t, pid) <= before }, 10*time.Second, 10*time.Millisecond, "descriptors leak")
+	out, err := s.try("n1", program(t, "events"))
+	require.NoError(t, err, "the node is clean: %s", out)
+}
+
+// TestPeerIsKilled kills the server in the middle of traffic: the client's requests run
+// out of retries.
+func TestPeerIsKilled(t *testing.T) {
+	need(t, "ib_write_bw")
+	s := up(t, 2)
+	port := freePort(t)
+	prog := []string{"ib_write_bw", "-d", "rvt0", "-x", "0", "-F", "-D", "30", "-u", "10", "-p", port}
+	server := s.start("n1", prog...)
+	server.listening(port)
+	client := s.start("n2", append(prog, s.addrs[0])...)
+	require.Eventually(t, func() bool { return s.report().Nodes[1].SentPackets > 200 }, longest, 10*time.Millisecond, "no traffic")
+	require.NoError(t, server.cmd.Process.Signal(syscall.SIGKILL))
+	require.Error(t, client.wait(), "%s", client.output())
+	require.Contains(t, client.output(), "Failed status 12", "IBV_WC_RETRY_EXC_ERR")
+	s.empty()
+}
+
+func TestStoppedProgramHoldsUpNobody(t *testing.T) {
+	s := up(t, 1)
+	v := s.start("n1", program(t, "victim"))
+	v.until("ready")
+	require.NoError(t, v.cmd.Process.Signal(syscall.SIGSTOP))
+	for range 3 {
+		out, err := s.try("n1", program(t, "events"))
+		require.NoError(t, err, "%s", out)
+	}
+	require.NoError(t, v.cmd.Process.Signal(syscall.SIGCONT))
+	require.Len(t, s.report().Nodes[0].Contexts, 1)
+	require.NoError(t, v.cmd.Process.Kill())
+	s.empty()
+}
+
+// TestDaemonGoes ends the daemon under programs that wait for events: with warning they
+// get the event, without they get the end of the file, and errors from then on.
+func TestDaemonGoes(t *testing.T) {
+	for _, c := range []struct {
+		signal syscall.Signal
+		says   string
+	}{{syscall.SIGTERM, "fatal"}, {syscall.SIGKILL, "end of file"}} {
+		for _, abi := range []string{"rxe", "rvt"} {
+			t.Run(c.signal.String()+"/"+abi, func(t *testing.T) {
+				s := up(t, 1, "--abi", abi)
+				v := s.start("n1", program(t, "victim"), "wait")
+				v.until("ready")
+				require.NoError(t, syscall.Kill(s.report().PID, c.signal))
+				require.NoError(t, v.wait(), "%s", v.output())
+				require.Contains(t, v.output(), c.says)
+				require.Contains(t, v.output(), "noticed")
+			})
+		}
+	}
+}
+
+func TestManyProgramsAtOnce(t *testing.T) {
+	s := up(t, 2)
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if out, err := s.try(fmt.Sprintf("n%d", 1+i%2), program(t, "events")); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		}()
+	}
+	wg.Wait()
+	s.empty()
+}
+
+// nobody are the rights of a user who has none.
+var nobody = &syscall.Credential{Uid: 65534, Gid: 65534}
+
+func TestOrdinaryUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("SKIP the whole suite runs as an ordinary user already")
+	}
+	need(t, "ibv_rc_pingpong")
+	s := newSite(t, nobody)
+	s.up(2)
+	s.talk("n1", "n2", "ibv_rc_pingpong", "-d", "rvt0", "-g", "0", "-n", "50", "-c", "-e")
+	out, err := s.try("n1", program(t, "forks"))
+	require.NoError(t, err, "%s", out)
+	s.empty()
+}
+
+// TestOtherUsers lets programs of one user use the daemon of another, who has no rights
+// over them but what they pass on.
+func TestOtherUsers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("SKIP needs root to become several users")
+	}
+	stranger := &syscall.Credential{Uid: 65533, Gid: 65533}
+	for _, c := range []struct {
+		name  string
+		flags []string
+		ok    bool
+	}{{"refused", nil, false}, {"by uid", []string{"--allow-uid", "65533"}, true}, {"any", []string{"--allow-any"}, true}, {"another uid", []string{"--allow-uid", "65532"}, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t, nobody)
+			s.up(1, c.flags...)
+			guest := newSite(t, stranger)
+			socket := filepath.Join(s.dir, "rvtsim", "default.sock")
+			cmd := guest.command(t.Context(), "exec", "--socket", socket, "--", program(t, "forks"))
+			out, err := cmd.CombinedOutput()
+			if c.ok {
+				require.NoError(t, err, "%s", out)
+				return
+			}
+			require.Error(t, err, "%s", out)
+			require.Equal(t, 3, exitCode(err), "%s", out)
+		})
+	}
+}
+
+func TestExecWithoutDaemon(t *testing.T) {
+	need(t, "ibv_devinfo")
+	s := newSite(t, nil)
+	run := func(args ...string) (string, error) {
+		out, err := s.command(t.Context(), args...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := run("exec", "--listen", "n1="+newAddress(), "--", "ibv_devinfo")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "rvt0")
+	out, err = run("exec", "--", "sh", "-c", "ibv_devices | grep -q rvt0 && exit 7")
+	require.Equal(t, 7, exitCode(err), out)
+	out, err = run("exec", "--", "sh", "-c", "kill -9 $$")
+	require.Equal(t, 128+9, exitCode(err), out)
+	left, err := filepath.Glob(filepath.Join(s.dir, "rvtsim", "exec-*.sock"))
+	require.NoError(t, err)
+	require.Empty(t, left, "nothing is left of daemons that lived for one program")
+
+	v := s.start("n1", "sh", "-c", "trap 'echo got it; exit 5' TERM; echo ready; while :; do sleep 0.02; done")
+	v.until("ready")
+	require.NoError(t, v.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 5, exitCode(v.wait()), v.output())
+	require.Contains(t, v.output(), "got it")
+}
+
+func TestCommandLine(t *testing.T) {
+	s := up(t, 1)
+	other := newSite(t, nil)
+	for _, c := range []struct {
+		site *site
+		args []string
+		code int
+		says string
+	}{
+		{s, []string{"up"}, 3, "running already"},
+		{other, []string{"up", "--listen", "n1=" + s.addrs[0]}, 3, "in use"},
+		{other, []string{"up", "--foreground", "--listen", "n1=" + s.addrs[0]}, 3, "in use"},
+		{other, []string{"up", "--listen", "n1=192.0.2.77"}, 3, "not an address of this machine"},
+		{other, []string{"up", "--nodes", "-1"}, 2, "--nodes"},
+		{other, []string{"up", "--nodes", "251"}, 2, "--nodes"},
+		{other, []string{"up", "--listen", "n2=127.0.0.9"}, 2, `no node "n2"`},
+		{other, []string{"up", "--listen", "n1"}, 2, "NODE=ADDR"},
+		{other, []string{"up", "--listen", "n1=localhost"}, 2, "not an IP address"},
+		{other, []string{"up", "--abi", "mlx5"}, 2, "rxe or rvt"},
+		{other, []string{"up", "--profile", "x"}, 2, "--profile"},
+		{other, []string{"up", "nonexistent.yaml"}, 2, "nonexistent.yaml"},
+		{other, []string{"up", "--name", "../x"}, 2, "name"},
+		{other, []string{"ls"}, 3, "no daemon is running"},
+		{other, []string{"down"}, 3, "no daemon is running"},
+		{other, []string{"exec", "--name", "x", "--", "true"}, 3, "no daemon is running"},
+		{s, []string{"exec", "--node", "n7", "--", "true"}, 2, "n7"},
+		{s, []string{"exec", "--", "/nonexistent/program"}, 3, "nonexistent"},
+		{s, []string{"exec"}, 2, "at least 1 arg"},
+	} {
+		out, err := c.site.command(t.Context(), c.args...).CombinedOutput()
+		require.Equal(t, c.code, exitCode(err), "%v: %s", c.args, out)
+		require.Contains(t, string(out), c.says, c.args)
+	}
+}
+
+func TestTopologyFile(t *testing.T) {
+	s := newSite(t, nil)
+	a, b := newAddress(), newAddress()
+	file := filepath.Join(s.dir, "t.yaml")
+	text := fmt.Sprintf("version: 1\nnodes:\n  - {name: left, address: %s, mtu: 1024}\n  - {name: right, address: %s, profile: rxe}\n", a, b)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	out, err := s.command(t.Context(), "up", file).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	r := s.report()
+	require.Len(t, r.Nodes, 2)
+	require.Equal(t, []string{"left", a + ":4791"}, []string{r.Nodes[0].Name, r.Nodes[0].Address})
+	require.Equal(t, 1024, r.Nodes[0].MTU)
+	require.Equal(t, "rxe", r.Nodes[1].Profile)
+	out, err = s.command(t.Context(), "down").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// TestPreloadIsKept keeps what the user preloads himself.
+func TestPreloadIsKept(t *testing.T) {
+	s := up(t, 1)
+	s.env = append(s.env, "LD_PRELOAD=libpthread.so.0")
+	out := s.run("n1", "sh", "-c", "echo $LD_PRELOAD; echo $RVTSIM_NODE; echo $RVTSIM_ROOT")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Regexp(t, `^\S*shim-\S+\.so:libpthread\.so\.0$`, lines[0])
+	require.Equal(t, "n1", lines[1])
+	require.Equal(t, daemon.ViewOf(filepath.Join(s.dir, "rvtsim", "default.sock"), "n1"), lines[2])
+}

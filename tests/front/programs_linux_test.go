@@ -1,0 +1,116 @@
+package front
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDevices(t *testing.T) {
+	need(t, "ibv_devices", "ibv_devinfo")
+	for _, abi := range []string{"rxe", "rvt"} {
+		t.Run(abi, func(t *testing.T) {
+			s := up(t, 2, "--abi", abi)
+			require.Regexp(t, `rvt0\s+02[0-9a-f]{14}`, s.run("n1", "ibv_devices"))
+			info := s.run("n2", "ibv_devinfo", "-v")
+			for _, want := range []string{`hca_id:\s+rvt0`, `state:\s+PORT_ACTIVE`, `active_mtu:\s+4096`, `link_layer:\s+Ethernet`, `atomic_cap:\s+ATOMIC_HCA`, `GID\[\s+0\]:\s+::ffff:` + regexp.QuoteMeta(s.addrs[1])} {
+				require.Regexp(t, want, info)
+			}
+			require.NotEqual(t, guid(t, s, "n1"), guid(t, s, "n2"), "programs tell devices apart by GUID")
+			s.empty()
+		})
+	}
+}
+
+func guid(t *testing.T, s *site, node string) string {
+	m := regexp.MustCompile(`node_guid:\s+(\S+)`).FindStringSubmatch(s.run(node, "ibv_devinfo"))
+	require.NotNil(t, m)
+	return m[1]
+}
+
+// talk runs a program twice, as server on one node and as client on another, and
+// returns what the client printed.
+func (s *site) talk(server, client string, prog ...string) string {
+	s.t.Helper()
+	port := freePort(s.t)
+	prog = append(prog, "-p", port)
+	srv := s.start(server, prog...)
+	srv.listening(port)
+	out, err := s.try(client, append(prog, s.addrs[0])...)
+	require.NoError(s.t, err, "client %s:\n%s\nserver:\n%s", strings.Join(prog, " "), out, srv.output())
+	require.NoError(s.t, srv.wait(), "server %s:\n%s", strings.Join(prog, " "), srv.output())
+	return out
+}
+
+func TestPingpong(t *testing.T) {
+	need(t, "ibv_rc_pingpong")
+	for _, abi := range []string{"rxe", "rvt"} {
+		t.Run(abi, func(t *testing.T) {
+			s := up(t, 2, "--abi", abi)
+			for _, c := range []struct {
+				client string
+				line   string
+			}{
+				{"n2", "ibv_rc_pingpong -n 100 -c"},
+				{"n1", "ibv_rc_pingpong -n 100 -c -e"},
+				{"n2", "ibv_rc_pingpong -n 20 -e -s 1"},
+				{"n2", "ibv_rc_pingpong -n 5 -c -s 4194304 -m 4096"},
+				{"n2", "ibv_rc_pingpong -n 20 -c -s 70000 -m 256"},
+				{"n2", "ibv_rc_pingpong -n 20 -c -s 70000 -m 512 -r 3"},
+				{"n2", "ibv_uc_pingpong -n 50 -s 8192 -m 2048"},
+				{"n1", "ibv_uc_pingpong -n 50 -e"},
+				{"n2", "ibv_ud_pingpong -n 50"},
+				{"n1", "ibv_ud_pingpong -n 50 -e -s 1024"},
+				{"n2", "ibv_srq_pingpong -n 50 -q 4"},
+				{"n1", "ibv_srq_pingpong -n 50 -e"},
+			} {
+				out := s.talk("n1", c.client, append(strings.Fields(c.line), "-d", "rvt0", "-g", "0")...)
+				require.Contains(t, out, "usec/iter", c.line)
+			}
+			s.empty()
+			for _, n := range s.report().Nodes {
+				require.NotZero(t, n.SentPackets, "traffic between nodes crosses the network")
+			}
+		})
+	}
+}
+
+func TestPerftest(t *testing.T) {
+	need(t, "ib_send_bw")
+	s := up(t, 2)
+	for _, line := range []string{
+		"ib_send_bw -n 100", "ib_write_bw -n 100", "ib_read_bw -n 100", "ib_atomic_bw -n 100",
+		"ib_send_lat -n 50", "ib_write_lat -n 50", "ib_read_lat -n 50", "ib_atomic_lat -n 50",
+		"ib_send_bw -c UC -n 100", "ib_write_bw -c UC -n 100", "ib_send_lat -c UC -n 50", "ib_write_lat -c UC -n 50",
+		"ib_send_bw -c UD -n 100", "ib_send_lat -c UD -n 50",
+		"ib_send_bw -n 100 -e", "ib_send_lat -n 50 -e", "ib_read_lat -n 50 -e",
+		"ib_send_bw -n 100 -b", "ib_write_bw -n 50 -b -q 2",
+		"ib_write_bw -n 50 -q 8", "ib_send_bw -n 50 -q 8", "ib_send_bw -n 50 -q 4 --use-srq -r 100",
+		"ib_send_bw -a -n 10", "ib_write_bw -a -n 10", "ib_read_bw -a -n 10",
+	} {
+		out := s.talk("n1", "n2", append(strings.Fields(line), "-d", "rvt0", "-x", "0", "-F")...)
+		require.Regexp(t, `(?m)^ \d+\s+\d+\s+\d`, out, line)
+	}
+	for _, line := range []string{"ib_send_lat -n 50", "ib_write_bw -n 50", "ib_atomic_lat -n 50"} {
+		s.talk("n1", "n1", append(strings.Fields(line), "-d", "rvt0", "-x", "0", "-F")...)
+	}
+	s.empty()
+	for _, n := range s.report().Nodes {
+		require.Zero(t, n.Retransmitted, "nothing is lost on an idle loopback network")
+	}
+}
+
+func TestOwnPrograms(t *testing.T) {
+	for _, abi := range []string{"rxe", "rvt"} {
+		s := up(t, 1, "--abi", abi)
+		for _, name := range []string{"paths", "descriptors", "forks", "threads", "events", "posting"} {
+			t.Run(abi+"/"+name, func(t *testing.T) {
+				out, err := s.try("n1", program(t, name))
+				require.NoError(t, err, "%s", out)
+			})
+		}
+		s.empty()
+	}
+}
