@@ -36,7 +36,7 @@ func (e *Endpoint) sendDone(now vtime.Time, wc *cq.WC) {
 	c := e.qps[qi]
 	i := wc.WRID & (1<<48 - 1)
 	if i&bindWRID != 0 {
-		e.bindDone(c, int(i&^bindWRID), wc)
+		e.bindDone(now, c, int(i&^bindWRID), wc)
 		return
 	}
 	e.stats.Statuses[wc.Status]++
@@ -59,7 +59,7 @@ func (e *Endpoint) sendDone(now vtime.Time, wc *cq.WC) {
 			e.Hooks.Latency.Record(int64(now.Sub(p.at)))
 		}
 	} else {
-		e.noteFailure(wc)
+		e.noteFailure(now, wc)
 		c.down = true
 	}
 	e.stats.LastCompletion = now
@@ -70,13 +70,13 @@ func (e *Endpoint) sendDone(now vtime.Time, wc *cq.WC) {
 }
 
 // noteFailure remembers the first failure of the endpoint, for reports.
-func (e *Endpoint) noteFailure(wc *cq.WC) {
+func (e *Endpoint) noteFailure(now vtime.Time, wc *cq.WC) {
 	if e.stats.FirstFailure.Status == ib.WCSuccess {
-		e.stats.FirstFailure = *wc
+		e.stats.FirstFailure, e.stats.FirstFailureAt = *wc, now
 	}
 }
 
-func (e *Endpoint) bindDone(c *conn, i int, wc *cq.WC) {
+func (e *Endpoint) bindDone(now vtime.Time, c *conn, i int, wc *cq.WC) {
 	if i >= len(c.mws) || !c.mws[i].busy {
 		e.violate(c, "binding %d completed twice or was never posted", i)
 		return
@@ -84,7 +84,7 @@ func (e *Endpoint) bindDone(c *conn, i int, wc *cq.WC) {
 	c.mws[i].busy = false
 	e.binding--
 	if wc.Status != ib.WCSuccess {
-		e.noteFailure(wc)
+		e.noteFailure(now, wc)
 		c.down = true
 	}
 }
@@ -122,7 +122,11 @@ func (e *Endpoint) checkRead(c *conn, p *posted, buf []byte) {
 		}
 		return
 	}
-	if i := c.send.script.unexplained(buf, p.write, uint64(e.Spec.Depth), c.send.posted); i >= 0 {
+	end := c.send.posted
+	if e.Spec.Fence {
+		end = p.index // later WRITEs waited for this READ
+	}
+	if i := c.send.script.unexplained(buf, p.write, uint64(e.Spec.Depth), end); i >= 0 {
 		e.violate(c, "READ %d of what WRITE %d left: byte %d is %#x", p.index, p.write, i, buf[i])
 	}
 }

@@ -168,7 +168,7 @@ func (e *Endpoint) recvDone(now vtime.Time, wc *cq.WC) {
 	}
 	e.refill = true
 	if wc.Status != ib.WCSuccess {
-		e.noteFailure(wc)
+		e.noteFailure(now, wc)
 		if c.q.State == ib.StateErr {
 			c.down = true
 		}

@@ -24,10 +24,12 @@ type Stats struct {
 	Disordered    uint64 // UC and UD: messages that came late or again (see Spec.Disorder)
 	Events        [ib.EventWQFatal + 1]uint64
 	Notifications uint64
-	// LastCompletion is when the last send completion was polled, FirstFailure the
-	// first completion that was no success and no flush.
+	// LastCompletion is when the last send completion was polled.
 	LastCompletion vtime.Time
+	// FirstFailure is the first completion that was no success, FirstFailureAt when it
+	// was polled.
 	FirstFailure   cq.WC
+	FirstFailureAt vtime.Time
 }
 
 // violations collects texts and drops what is beyond maxViolations.

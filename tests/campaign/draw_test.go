@@ -41,6 +41,8 @@ type plan struct {
 type flowPlan struct {
 	from, to int
 	spec     workload.Spec
+	// wrong says that the flow breaks a rule and must fail.
+	wrong bool
 }
 
 // hostile reports whether anything but time can go wrong in the world.
@@ -52,7 +54,7 @@ func (p *plan) hostile() bool {
 
 func draw(seed uint64) *plan {
 	r := stream(seed, streamShape)
-	p := &plan{seed: seed, batch: pick(r, 0, 0, 1, 3, 128), healAt: time.Duration(1+r.IntN(200)) * time.Millisecond}
+	p := &plan{seed: seed, batch: pick(r, 0, 0, 1, 3, 128), healAt: time.Duration(50_000 << r.IntN(13))}
 	nodes := 2 + r.IntN(4)
 	calm := r.IntN(8) == 0
 	p.network = drawNetwork(stream(seed, streamNetwork), calm)
@@ -68,7 +70,11 @@ func draw(seed uint64) *plan {
 	rf := stream(seed, streamFlows)
 	for range 1 + rf.IntN(4) {
 		from, to := rf.IntN(nodes), rf.IntN(nodes)
-		p.flows = append(p.flows, flowPlan{from, to, drawFlow(rf, p, from, to)})
+		f := flowPlan{from: from, to: to, spec: drawFlow(rf, p, from, to)}
+		if rf.IntN(30) == 0 {
+			f.sabotage(rf)
+		}
+		p.flows = append(p.flows, f)
 	}
 	if !calm {
 		p.faults = drawFaults(stream(seed, streamFaults), p)
@@ -177,6 +183,20 @@ func drawFlow(r *rand.Rand, p *plan, from, to int) workload.Spec {
 	}
 	s.Disorder = true
 	return s
+}
+
+// sabotage makes a flow ask for what it may not have.
+func (f *flowPlan) sabotage(r *rand.Rand) {
+	s := &f.spec
+	if s.Transport != ib.QPTypeRC {
+		return
+	}
+	f.wrong = true
+	if r.IntN(2) == 0 {
+		s.RecvSize = r.IntN(s.Sizes.Longest() + 1)
+		return
+	}
+	s.RKey = pick(r, workload.RKeyBad, workload.RKeyNoAccess, workload.RKeyOutOfRange)
 }
 
 func drawSizes(r *rand.Rand, t ib.QPType, mtu ib.MTU) workload.Sizes {

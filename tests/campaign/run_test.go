@@ -8,6 +8,7 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/sim"
 	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/workload"
 )
 
 // maxEvents is far above what any plan needs: more is a storm of packets.
@@ -133,17 +134,54 @@ func (o *outcome) judgeFailure(p *plan, i int, f *sim.Flow) {
 			o.problem("%v", e)
 		}
 	}
-	for _, st := range []ib.WCStatus{ib.WCLocLenErr, ib.WCLocProtErr, ib.WCLocQPOpErr, ib.WCBadRespErr, ib.WCRemInvReqErr, ib.WCRemAccessErr, ib.WCRemOpErr, ib.WCLocAccessErr, ib.WCMWBindErr, ib.WCFatalErr, ib.WCGeneralErr} {
-		if n := c.Statuses[st] + s.Statuses[st] + c.RecvStatuses[st] + s.RecvStatuses[st]; n > 0 {
-			o.problem("%s: %d completions with %v, which nothing explains: client %v, server %v", spec.Name, n, st, c.FirstFailure, s.FirstFailure)
-		}
+	var wrong uint64
+	for _, st := range blameless {
+		wrong += c.Statuses[st] + s.Statuses[st] + c.RecvStatuses[st] + s.RecvStatuses[st]
+	}
+	if wrong > 0 && !p.flows[i].wrong {
+		o.problem("%s: %d completions that nothing explains: client %v, server %v", spec.Name, wrong, c.FirstFailure, s.FirstFailure)
+	}
+	if wrong > 0 {
+		return
 	}
 	retries := c.Statuses[ib.WCRetryExcErr] + s.Statuses[ib.WCRetryExcErr]
 	rnr := c.Statuses[ib.WCRNRRetryExcErr] + s.Statuses[ib.WCRNRRetryExcErr]
 	if rnr > 0 && spec.RNRRetry == 7 {
 		o.problem("%s: RNR_RETRY_EXC_ERR although rnr_retry is 7", spec.Name)
 	}
+	if retries > 0 && rnr == 0 && !p.moved(i) && p.network.Default.BandwidthBitsPerSecond == 0 {
+		o.judgeRetries(p, spec, f)
+	}
 	if !p.hostile() && retries > 0 && rnr == 0 {
 		o.problem("%s failed on a sound network: client %v, server %v", spec.Name, c.FirstFailure, s.FirstFailure)
+	}
+}
+
+// blameless are the statuses that only a broken rule of one end can cause.
+var blameless = []ib.WCStatus{ib.WCLocLenErr, ib.WCLocProtErr, ib.WCLocQPOpErr, ib.WCBadRespErr, ib.WCRemInvReqErr, ib.WCRemAccessErr,
+	ib.WCRemOpErr, ib.WCLocAccessErr, ib.WCMWBindErr, ib.WCFatalErr, ib.WCGeneralErr}
+
+// moved reports whether a fault takes a QP of the flow to ERR, after which its peer
+// asks in vain.
+func (p *plan) moved(flow int) bool {
+	for _, f := range p.faults {
+		if f.flow == flow && f.kind == faultErr {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeRetries looks at an end that gave up asking although its peer lives. What was
+// lost before the network healed can cost the last retry up to a timeout later; after
+// that every question has an answer.
+func (o *outcome) judgeRetries(p *plan, spec *workload.Spec, f *sim.Flow) {
+	timeout, _ := ib.AckTimeout(spec.Timeout)
+	last := vtime.Time(p.healAt).Add(2*(timeout+4*time.Millisecond) + time.Millisecond)
+	for _, e := range []*workload.Endpoint{f.Client, f.Server} {
+		st := e.Stats()
+		if st.FirstFailure.Status == ib.WCRetryExcErr && st.FirstFailureAt > last {
+			o.problem("%s gave up at %v, long after the network healed at %v: %v", e.Name(), st.FirstFailureAt, p.healAt, st.FirstFailure)
+		}
 	}
 }

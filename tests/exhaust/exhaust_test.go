@@ -352,7 +352,9 @@ func configs() (list []config) {
 	read := func(at, n int, f ...ib.SendFlags) op {
 		return op{kind: ib.WRRDMARead, local: landing + at, n: n, remote: at, flags: flag1(f)}
 	}
-	write := func(n, at int) op { return op{kind: ib.WRRDMAWrite, local: 300, n: n, remote: at} }
+	write := func(n, at int, f ...ib.SendFlags) op {
+		return op{kind: ib.WRRDMAWrite, local: 300, n: n, remote: at, flags: flag1(f)}
+	}
 	writeImm := func(n, at int) op { return op{kind: ib.WRRDMAWriteWithImm, local: 300, n: n, remote: at} }
 	add := func(k int, v uint64) op {
 		return op{kind: ib.WRAtomicFetchAndAdd, local: 4200 + 8*k, n: 8, remote: atomicAt, a: v}
@@ -368,6 +370,7 @@ func configs() (list []config) {
 		{name: "atomics", ops: []op{add(0, 5), cas(1, 5, 9), add(2, 7)}},
 		{name: "mixed", ops: []op{send(300), read(0, 400), write(100, 600), add(0, 3), send(20, ib.SendFence)}, recvs: recvs},
 		{name: "write_read", ops: []op{write(300, 0), read(0, 300, ib.SendFence), write(300, 2000), add(0, 1)}},
+		{name: "fence", ops: []op{read(0, 400), write(300, 0, ib.SendFence), add(0, 2), send(20, ib.SendFence)}, recvs: recvs},
 		{name: "both_ways", ops: []op{send(300), read(2000, 300)}, back: []op{send(400), add(0, 1)}, recvs: recvs},
 		{name: "late_recv", ops: []op{send(300), read(0, 300), writeImm(10, 600)}, recvs: recvs, lateRecv: true},
 		{name: "zero", ops: []op{send(0), write(0, 0), read(0, 0), writeImm(0, 0)}, recvs: recvs},
