@@ -38,7 +38,7 @@ func deviceFatal() {
 	p.Wake()
 	a.Event()
 	_, err = a.PD.RegMR(make([]byte, 64), ib.AccessLocalWrite)
-	two.Say("A: reg_mr: %v", err)
+	two.Say("A: %v", err)
 	_, err = a.CQ.Poll(make([]verbs.WC, 1))
-	two.Say("A: poll_cq: %v", err)
+	two.Say("A: %v", err)
 }

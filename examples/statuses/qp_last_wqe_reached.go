@@ -14,6 +14,7 @@ func lastWQEReached() {
 	srq := two.Must(b.PD.CreateSRQ(verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}))
 	b.NewQP(srq)
 	two.Check(srq.PostRecv(verbs.RecvWR{WRID: 11, SGL: b.SGL(0, 8)}))
+	two.Check(b.QP.ToInit(verbs.DefaultConnParams(b.Dev.GID(), 0)))
 	two.Check(b.QP.Modify(&verbs.QPAttr{State: ib.StateErr}, ib.AttrState))
 	b.Event()
 	b.State()
