@@ -142,7 +142,9 @@ func (q *QP) recvComplete(wc *cq.WC, solicited bool) {
 	if o := q.Env.Observer; o != nil {
 		o.RecvDone(q, wc.WRID, wc.Status, entered)
 	}
-	if !entered && p.CQErrorKillsQP {
+	if !entered && (p.CQErrorKillsQP || q.Env.Drv.RecvOverflowKills) {
+		// What was received before is acknowledged still where this message is not.
+		q.fatal = q.fatal || q.Env.Drv.RecvOverflowKills
 		q.errorQP(ib.WCWRFlushErr, ib.CauseFlushCQError, ib.CauseFlushCQError, true)
 	}
 }

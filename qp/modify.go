@@ -74,22 +74,22 @@ func (q *QP) checkMask(from, to ib.QPState, mask ib.AttrMask) error {
 
 // checkValues tests each attribute in mask.
 func (q *QP) checkValues(a *Attr, mask ib.AttrMask) error {
-	l, lax := &q.Env.Limits, q.Env.Drv.LaxAttrs
+	l, drv := &q.Env.Limits, &q.Env.Drv
 	checks := []struct {
 		bit    ib.AttrMask
 		bad    bool
 		reason string
 	}{
-		{ib.AttrPKeyIndex, a.PKeyIndex != 0 && !lax, "pkey_index " + strconv.Itoa(int(a.PKeyIndex)) + ": the port has one P_Key, at index 0"},
+		{ib.AttrPKeyIndex, a.PKeyIndex != 0 && drv.limits(ib.AttrPKeyIndex), "pkey_index " + strconv.Itoa(int(a.PKeyIndex)) + ": the port has one P_Key, at index 0"},
 		{ib.AttrPort, a.PortNum != 1, "port_num " + strconv.Itoa(int(a.PortNum)) + ": the device has port 1 only"},
 		{ib.AttrPathMTU, !a.PathMTU.Valid(), "path_mtu " + strconv.Itoa(int(a.PathMTU)) + " is not one of 256, 512, 1024, 2048, 4096"},
-		{ib.AttrPathMTU, a.PathMTU > q.Env.MTU && !lax, "path_mtu " + a.PathMTU.String() + " is larger than the port's active MTU " + q.Env.MTU.String()},
+		{ib.AttrPathMTU, a.PathMTU > q.Env.MTU && drv.limits(ib.AttrPathMTU), "path_mtu " + a.PathMTU.String() + " is larger than the port's active MTU " + q.Env.MTU.String()},
 		{ib.AttrTimeout, a.Timeout > 31, "timeout " + strconv.Itoa(int(a.Timeout)) + " does not fit 5 bits"},
 		{ib.AttrRetryCnt, a.RetryCnt > 7, "retry_cnt " + strconv.Itoa(int(a.RetryCnt)) + " does not fit 3 bits"},
 		{ib.AttrRNRRetry, a.RNRRetry > 7, "rnr_retry " + strconv.Itoa(int(a.RNRRetry)) + " does not fit 3 bits"},
 		{ib.AttrMinRNRTimer, a.MinRNRTimer > 31, "min_rnr_timer " + strconv.Itoa(int(a.MinRNRTimer)) + " does not fit 5 bits"},
-		{ib.AttrMaxQPRdAtomic, int(a.MaxRdAtomic) > l.MaxQPInitRdAt, "max_rd_atomic " + strconv.Itoa(int(a.MaxRdAtomic)) + " exceeds max_qp_init_rd_atom " + strconv.Itoa(l.MaxQPInitRdAt)},
-		{ib.AttrMaxDestRdAtomic, int(a.MaxDestRdAtomic) > l.MaxQPRdAtom && !lax, "max_dest_rd_atomic " + strconv.Itoa(int(a.MaxDestRdAtomic)) + " exceeds max_qp_rd_atom " + strconv.Itoa(l.MaxQPRdAtom)},
+		{ib.AttrMaxQPRdAtomic, int(a.MaxRdAtomic) > l.MaxQPInitRdAt && drv.limits(ib.AttrMaxQPRdAtomic), "max_rd_atomic " + strconv.Itoa(int(a.MaxRdAtomic)) + " exceeds max_qp_init_rd_atom " + strconv.Itoa(l.MaxQPInitRdAt)},
+		{ib.AttrMaxDestRdAtomic, int(a.MaxDestRdAtomic) > l.MaxQPRdAtom && drv.limits(ib.AttrMaxDestRdAtomic), "max_dest_rd_atomic " + strconv.Itoa(int(a.MaxDestRdAtomic)) + " exceeds max_qp_rd_atom " + strconv.Itoa(l.MaxQPRdAtom)},
 		{ib.AttrDestQPN, a.DestQPN > ib.QPNMask, "dest_qp_num " + a.DestQPN.String() + " does not fit 24 bits"},
 		{ib.AttrPathMigState, a.PathMigState != ib.MigMigrated, "path_mig_state: the device has no automatic path migration"},
 		{ib.AttrAltPath, a.AltPKeyIndex != 0 || a.AltPortNum > 1 || a.AltTimeout > 31, "alternate path: bad pkey index, port or timeout"},
@@ -144,6 +144,9 @@ func (q *QP) store(a *Attr, mask ib.AttrMask) {
 	}
 	if set(ib.AttrPathMTU) {
 		d.PathMTU = a.PathMTU
+		if q.Env.Drv.ClipPathMTU {
+			d.PathMTU = min(d.PathMTU, q.Env.MTU)
+		}
 	}
 	if set(ib.AttrTimeout) {
 		d.Timeout = a.Timeout

@@ -82,7 +82,9 @@ func (q *QP) checkOp(wr *swqe.SendWR, op *swqe.OpParams, inline bool) error {
 		switch {
 		case len(wr.SGL) == 0 || wr.SGL[0].Length < 8:
 			return q.postErr(ib.EINVAL, wrName(wr)+": an atomic needs a local entry of 8 bytes")
-		case wr.RemoteAddr%8 != 0:
+		case q.Env.Drv.AtomicAlignLocal && wr.SGL[0].Addr%8 != 0:
+			return q.postErr(ib.EINVAL, wrName(wr)+": the local address of an atomic must be a multiple of 8")
+		case wr.RemoteAddr%8 != 0 && !q.Env.Drv.AtomicAlignLocal:
 			return q.postErr(ib.EINVAL, wrName(wr)+": the remote address of an atomic must be a multiple of 8")
 		}
 	}

@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"cmp"
+
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/vtime"
@@ -19,7 +21,7 @@ func (q *QP) readResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 	}
 	w := q.ring.At(q.SAcked)
 	if w.WR.Opcode != ib.WRRDMARead {
-		q.failSend(q.Env.Prof.BadResponseStatus, ib.CauseReadRespOpcode)
+		q.failSend(cmp.Or(q.Env.Drv.StrayReadStatus, q.Env.Prof.BadResponseStatus), ib.CauseReadRespOpcode)
 		return wire.DropNone
 	}
 	if pkt.PSN != q.SLastPSN.Add(1) {

@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"cmp"
+
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/vtime"
@@ -81,27 +83,28 @@ type verdictAction struct {
 // action looks a verdict up in the profile.
 func (q *QP) action(v verdict) verdictAction {
 	p := q.Env.Prof
+	invalid := cmp.Or(q.Env.Drv.InvalidReqStatus, ib.WCLocQPOpErr)
 	switch v {
 	case vBadRecv:
 		return verdictAction{ib.NAKRemoteOp, p.RecvBadLKey, ib.CauseRecvLKey}
 	case vTooLong:
 		return verdictAction{p.RecvTooSmallNAK, p.RecvTooSmall, ib.CauseRecvTooSmall}
 	case vSequence:
-		return verdictAction{ib.NAKInvalidReq, ib.WCLocQPOpErr, ib.CauseOpSequence}
+		return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseOpSequence}
 	case vLength:
-		return verdictAction{ib.NAKInvalidReq, ib.WCLocQPOpErr, ib.CausePacketLength}
+		return verdictAction{ib.NAKInvalidReq, invalid, ib.CausePacketLength}
 	case vAccess:
 		return verdictAction{ib.NAKInvalidReq, p.QPAccessStatus, ib.CauseQPAccess}
 	case vAlign:
-		return verdictAction{ib.NAKInvalidReq, ib.WCLocQPOpErr, ib.CauseAtomicAlign}
+		return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseAtomicAlign}
 	case vTooMany:
-		return verdictAction{ib.NAKInvalidReq, ib.WCLocQPOpErr, ib.CauseTooManyReads}
+		return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseTooManyReads}
 	case vRKey:
 		return verdictAction{ib.NAKRemoteAccess, ib.WCLocProtErr, ib.CauseRKey}
 	case vWriteLen:
-		return verdictAction{ib.NAKInvalidReq, ib.WCLocQPOpErr, ib.CauseWriteLength}
+		return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseWriteLength}
 	}
-	return verdictAction{ib.NAKInvalidReq, ib.WCLocQPOpErr, ib.CauseOpcodeUnknown}
+	return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseOpcodeUnknown}
 }
 
 // recvRequest (kernel: hfi1_rc_rcv; steps as rxe_responder) takes an RC request.
@@ -313,7 +316,7 @@ func (q *QP) deliver(pkt *wire.Packet, m wire.Mask, op ib.WCOpcode, n uint32) {
 func (q *QP) accept(pkt *wire.Packet) {
 	q.RPSN = q.RPSN.Add(1)
 	q.noAckYet = false
-	if pkt.AckReq {
+	if pkt.AckReq && !(q.State == ib.StateErr && q.Env.Drv.RecvOverflowKills) {
 		q.queueAck(pkt.PSN)
 	}
 }
@@ -351,7 +354,7 @@ func (q *QP) recvRead(pkt *wire.Packet) verdict {
 // checkRdAtomic limits READs and atomics to max_dest_rd_atomic.
 func (q *QP) checkRdAtomic() verdict {
 	limit := int(q.Attr.MaxDestRdAtomic)
-	if limit == 0 || q.Env.Prof.EnforceDestRd && q.rOpenRd >= limit {
+	if limit == 0 && !q.Env.Drv.DestRdStored || q.Env.Prof.EnforceDestRd && q.rOpenRd >= limit {
 		return vTooMany
 	}
 	return vOK

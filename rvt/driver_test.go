@@ -103,13 +103,15 @@ func TestDriverLateLocalCheck(t *testing.T) {
 	require.Equal(t, byte(5), b.buf[0])
 }
 
-func TestDriverLaxAttrs(t *testing.T) {
+func TestDriverUnchecked(t *testing.T) {
 	const initMask = ib.AttrState | ib.AttrPKeyIndex | ib.AttrPort | ib.AttrAccessFlags
 	const rtrMask = ib.AttrState | ib.AttrAV | ib.AttrPathMTU | ib.AttrDestQPN | ib.AttrRQPSN | ib.AttrMaxDestRdAtomic | ib.AttrMinRNRTimer
 	for _, lax := range []bool{true, false} {
 		h := newHost(t, 1, func(c *Config) {
 			c.MTU = ib.MTU1024
-			c.Driver.LaxAttrs = lax
+			if lax {
+				c.Driver = qp.DriverRXE
+			}
 		})
 		inInit := func(pkey uint16) (*qp.QP, error) {
 			q := h.qp(ib.QPTypeRC)
@@ -125,4 +127,53 @@ func TestDriverLaxAttrs(t *testing.T) {
 			require.Equal(t, lax, err == nil, "%v: %v", a.PathMTU, err)
 		}
 	}
+}
+
+func TestDriverRDMAVT(t *testing.T) {
+	edit := func(c *Config) { c.Profile, c.Driver, c.MTU = qp.ProfileRDMAVT, qp.DriverRDMAVT, ib.MTU1024 }
+	a, b := newHost(t, 1, edit), newHost(t, 2, edit)
+	qa, qb := a.qp(ib.QPTypeRC), b.qp(ib.QPTypeRC)
+	a.connect(qa, b, qb.QPN)
+	b.connect(qb, a, qa.QPN)
+
+	// The local address of an atomic is looked at, the remote one is the peer's business.
+	_, err := a.d.PostSend(qa, []swqe.SendWR{{WRID: 1, Opcode: ib.WRAtomicFetchAndAdd, SGL: a.sge(4, 8), RemoteAddr: bufBase, RKey: b.mr.RKey}})
+	require.ErrorIs(t, err, ib.EINVAL)
+	_, err = a.d.PostSend(qa, []swqe.SendWR{{WRID: 2, Opcode: ib.WRAtomicFetchAndAdd, SGL: a.sge(0, 8), RemoteAddr: bufBase + 4, RKey: b.mr.RKey}})
+	require.NoError(t, err)
+	settle(0, a, b)
+	require.Equal(t, ib.WCRemInvReqErr, a.poll()[0].Status)
+
+	// A path MTU above the port's is accepted, and cut.
+	q := a.qp(ib.QPTypeUC)
+	require.NoError(t, a.d.ModifyQP(0, q, &qp.Attr{State: ib.StateInit, PortNum: 1}, ib.AttrState|ib.AttrPKeyIndex|ib.AttrPort|ib.AttrAccessFlags))
+	require.NoError(t, a.d.ModifyQP(0, q, &qp.Attr{State: ib.StateRTR, AV: ib.AV{DGID: b.gid, IsGlobal: true, PortNum: 1}, PathMTU: ib.MTU4096, DestQPN: 5},
+		ib.AttrState|ib.AttrAV|ib.AttrPathMTU|ib.AttrDestQPN|ib.AttrRQPSN))
+	require.Equal(t, ib.MTU1024, a.d.QueryQP(q).PathMTU)
+}
+
+// A receive completion that is lost takes a responder of driver rxe to ERR; the message
+// before it is acknowledged, it is not.
+func TestDriverRecvOverflow(t *testing.T) {
+	a, b := rxeHost(t, 1), rxeHost(t, 2)
+	small, err := b.d.CreateCQ(1, nil)
+	require.NoError(t, err)
+	qa := a.qp(ib.QPTypeRC)
+	qb, err := b.d.CreateQP(b.pd, &qp.InitAttr{SendCQ: b.cq, RecvCQ: small, Type: ib.QPTypeRC, Cap: qp.Cap{MaxRecvWR: 4, MaxRecvSGE: 1}})
+	require.NoError(t, err)
+	a.connect(qa, b, qb.QPN)
+	b.connect(qb, a, qa.QPN)
+	for range 2 {
+		_, err = b.d.PostRecv(qb, []swqe.RecvWR{{SGL: b.sge(0, 64)}})
+		require.NoError(t, err)
+	}
+	wr := swqe.SendWR{WRID: 1, Opcode: ib.WRSend, SGL: a.sge(0, 8)}
+	_, err = a.d.PostSend(qa, []swqe.SendWR{wr, wr})
+	require.NoError(t, err)
+	settle(0, a, b)
+	require.Equal(t, ib.StateErr, qb.State)
+	wcs := a.poll()
+	require.Len(t, wcs, 1)
+	require.Equal(t, ib.WCSuccess, wcs[0].Status)
+	require.Equal(t, 1, qa.Outstanding())
 }
