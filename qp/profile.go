@@ -54,6 +54,7 @@ type Profile struct {
 	RecvTooSmallNAK   ib.Syndrome
 	RecvBadLKey       ib.WCStatus
 	QPAccessStatus    ib.WCStatus // of a receive in progress when the QP lacks a right
+	RKeyStatus        ib.WCStatus // of the receive that a WRITE with immediate data had taken when its key failed
 	ShortWriteOK      bool        // a WRITE may carry less than its RETH announced
 	ZeroLastOK        bool        // LAST without payload is accepted
 	EnforceDestRd     bool        // more READs than max_dest_rd_atomic are NAKed
@@ -83,7 +84,7 @@ var (
 		SendOneProbe: true, AckReqEvery: 31, AdaptiveWindow: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr, SQEOnSendError: true,
 		RecvTooSmall: ib.WCLocLenErr, RecvTooSmallNAK: ib.NAKInvalidReq, RecvBadLKey: ib.WCLocProtErr,
-		QPAccessStatus: ib.WCLocAccessErr, EnforceDestRd: true,
+		QPAccessStatus: ib.WCLocAccessErr, RKeyStatus: ib.WCLocAccessErr, EnforceDestRd: true,
 		CommEst: true, SQDrained: true, LastWQE: true, LastWQEAll: true, ReqAccessErr: true,
 	}
 	ProfileRDMAVT = Profile{
@@ -95,7 +96,7 @@ var (
 		AckReqEvery: 15, CreditFlow: true,
 		BadResponseStatus: ib.WCLocQPOpErr, ReadLenStatus: ib.WCLocLenErr,
 		RecvTooSmall: ib.WCLocQPOpErr, RecvTooSmallNAK: ib.NAKInvalidReq, RecvBadLKey: ib.WCLocProtErr,
-		QPAccessStatus: ib.WCLocQPOpErr, ShortWriteOK: true, ZeroLastOK: true,
+		QPAccessStatus: ib.WCLocQPOpErr, RKeyStatus: ib.WCLocProtErr, ShortWriteOK: true, ZeroLastOK: true,
 		SendInvBadIgnored: true, InvalidateAny: true,
 		CommEst: true, LastWQE: true, RQKeptOnReset: true,
 	}
@@ -108,7 +109,7 @@ var (
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr,
 		AckEach: true, NAKAfterRNR: true,
 		RecvTooSmall: ib.WCLocQPOpErr, RecvTooSmallNAK: ib.NAKRemoteOp, RecvBadLKey: ib.WCLocQPOpErr,
-		QPAccessStatus: ib.WCLocAccessErr, UCErrorKillsQP: true, DupReadAny: true,
+		QPAccessStatus: ib.WCLocAccessErr, RKeyStatus: ib.WCRemAccessErr, UCErrorKillsQP: true, DupReadAny: true,
 		SQDrained: true, SQDrainedAlone: true,
 	}
 )

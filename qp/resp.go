@@ -100,7 +100,7 @@ func (q *QP) action(v verdict) verdictAction {
 	case vTooMany:
 		return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseTooManyReads}
 	case vRKey:
-		return verdictAction{ib.NAKRemoteAccess, ib.WCLocProtErr, ib.CauseRKey}
+		return verdictAction{ib.NAKRemoteAccess, p.RKeyStatus, ib.CauseRKey}
 	case vWriteLen:
 		return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseWriteLength}
 	}
@@ -128,6 +128,7 @@ func (q *QP) recvRequest(pkt *wire.Packet) wire.DropReason {
 		q.RNAKState = 0
 		q.RState = pkt.Opcode
 	case vRNR:
+		q.noReceive()
 		q.sendRNR(pkt.PSN)
 	default:
 		q.noteRequest(pkt)
