@@ -47,7 +47,7 @@ func Completion(wc *cq.WC, h *qp.History, peer *Peer) string {
 	if flushed && f != nil && wc.VendorErr != ib.CauseFlushPosted {
 		cause = f.Cause
 	}
-	w.advice(cause, wc.Status)
+	w.advice(known(cause, peer), wc.Status)
 	return w.String()
 }
 
@@ -62,8 +62,19 @@ func QP(h *qp.History, peer *Peer) string {
 	w.line(0, "qp %v is in %v: %s.", h.QPN, h.State, f.Cause)
 	w.failure(h, f)
 	w.peer(h, f, peer)
-	w.advice(f.Cause, f.Status)
+	w.advice(known(f.Cause, peer), f.Status)
 	return w.String()
+}
+
+// known replaces a NAK by what the peer says is behind it.
+func known(c ib.Cause, p *Peer) ib.Cause {
+	switch c {
+	case ib.CauseNAKInvalidReq, ib.CauseNAKAccess, ib.CauseNAKOp:
+		if p != nil && p.QP != nil && len(p.QP.Failures) > 0 {
+			return p.QP.Failures[len(p.QP.Failures)-1].Cause
+		}
+	}
+	return c
 }
 
 // writer collects lines.
@@ -118,9 +129,9 @@ func (w *writer) failure(h *qp.History, f *qp.Failure) {
 	case qp.FailedByVerb:
 		if f.Cause == ib.CauseFlushModify {
 			w.line(1, "The program moved the queue pair from %v to ERR with modify_qp.", f.From)
-		} else {
-			w.line(1, "The program deregistered a memory region that posted work still named.")
+			return
 		}
+		w.line(1, "The program deregistered a memory region that posted work still named.")
 	case qp.FailedByCQ:
 		w.line(1, "A completion queue was full when the next completion came. That completion is lost, so the queue pair cannot go on.")
 	}
@@ -215,7 +226,10 @@ func (w *writer) request(f *qp.Failure) {
 	if *r == (qp.Request{}) || info == nil {
 		return
 	}
-	s := fmt.Sprintf("The packet: %s, PSN %d, %s of payload", info.Name, uint32(r.PSN), bytes(uint64(r.Payload)))
+	s := fmt.Sprintf("The packet: %s, PSN %d", info.Name, uint32(r.PSN))
+	if r.Payload > 0 {
+		s += fmt.Sprintf(", %s of payload", bytes(uint64(r.Payload)))
+	}
 	switch m := info.Mask; {
 	case m&wire.HasIETH != 0:
 		s += fmt.Sprintf(", rkey to invalidate %v", r.RKey)
@@ -248,6 +262,9 @@ func (w *writer) state(h *qp.History, f *qp.Failure) {
 func (w *writer) peer(h *qp.History, f *qp.Failure, p *Peer) {
 	if p == nil || p.Name == "" || h.Type.IsDatagram() {
 		return
+	}
+	if f != nil && (f.Kind == qp.FailedByVerb || f.Kind == qp.FailedByCQ || f.Kind == qp.FailedSend && f.Sent == 0) {
+		return // the peer has nothing to do with it
 	}
 	w.line(0, "The peer, %s, which runs here as well:", p.Name)
 	o := p.QP
