@@ -23,9 +23,11 @@ help: ## list the targets
 		|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## compile bin/rvtsim
+build: ## compile bin/rvtsim, and the preload library if there is a C compiler
 	@mkdir -p bin
 	go build -o bin/rvtsim ./cmd/rvtsim
+	@if tools/deps.sh have cc; then rm -f bin/shim-*.so && bin/rvtsim shim bin; \
+	else echo "SKIP  the preload library: no C compiler"; fi
 
 .PHONY: demo
 demo: build ## run two nodes in virtual time

@@ -10,12 +10,17 @@ set -euo pipefail
 table='
 cc     | gcc libc6-dev | the race detector, so tests run without it
 tshark | tshark        | decoding of our captures by a second implementation
+ibv_devices | ibverbs-utils ibverbs-providers rdma-core | the example programs of libibverbs against the daemon
+ib_send_bw  | perftest         | perftest against the daemon
+verbs.h     | libibverbs-dev   | our own C programs against the daemon
+qperf       | qperf            | qperf against the daemon
 '
 
 have() {
 	case $1 in
 	# A compiler without the C library's headers cannot link the race detector.
 	cc) echo 'int main(void) { return 0; }' | "$(go env CC)" -x c -include stdlib.h - -o /dev/null 2>/dev/null ;;
+	verbs.h) [ -e /usr/include/infiniband/verbs.h ] ;;
 	*) command -v "$1" >/dev/null 2>&1 ;;
 	esac
 }
