@@ -13,7 +13,6 @@ tshark | tshark        | decoding of our captures by a second implementation
 ibv_devices | ibverbs-utils ibverbs-providers rdma-core | the example programs of libibverbs against the daemon
 ib_send_bw  | perftest         | perftest against the daemon
 verbs.h     | libibverbs-dev   | our own C programs against the daemon
-qperf       | qperf            | qperf against the daemon
 '
 
 have() {
