@@ -19,7 +19,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/internal/daemon"
+	"github.com/rvtsim/rvtsim/internal/runner"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
@@ -141,7 +143,8 @@ func nodesOf(path string) ([]daemon.NodeConfig, error) {
 		l.MaxQP, l.MaxQPWR, l.MaxCQE, l.MaxSGE = n.Limits.MaxQP, n.Limits.MaxQPWR, n.Limits.MaxCQE, n.Limits.MaxSGE
 		l.MaxInline, l.MaxSRQWR = n.Limits.MaxInline, n.Limits.MaxSRQWR
 		l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
-		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Profile: prof, MTU: n.MTU, Limits: l})
+		wrap := func(p fabric.Port) (fabric.Port, error) { return runner.WrapPort(t, i, t.Seed, p) }
+		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Profile: prof, MTU: n.MTU, Limits: l, Wrap: wrap})
 	}
 	return nodes, nil
 }

@@ -20,7 +20,8 @@ func newUp() *cobra.Command {
 		Short: "Start nodes for unmodified programs",
 		Long: `Up starts a daemon with one or more nodes, each with a device rvt0, for programs
 that use libibverbs as it is. Start these with "rvtsim exec". FILE is a topology file:
-its nodes are started, its traffic and faults are not.
+its nodes are started and its links lose, repeat and damage packets as it says; traffic,
+latencies and the schedule of faults are left out.
 
 Without --foreground the daemon goes on in the background until "rvtsim down". Its log
 is in the directory of its control socket, which is printed.`,

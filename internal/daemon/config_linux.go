@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
@@ -21,6 +22,9 @@ type NodeConfig struct {
 	Profile qp.Profile
 	MTU     ib.MTU // active MTU; lowered to what the interface carries
 	Limits  rvt.Limits
+	// Wrap puts something between the device and its port, an imperfect network say.
+	// Nil means nothing.
+	Wrap func(fabric.Port) (fabric.Port, error)
 }
 
 // DefaultNode returns a node at an address, on the RoCE v2 port.

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/rvt"
@@ -36,34 +37,42 @@ func host(cfg NodeConfig, abi string) (*hosted, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
-	dc := rvt.DefaultConfig(deviceName, pc.Local)
-	dc.GUID, dc.Seed = guidOf(cfg.Address), uint64(pc.Local[15])
-	dc.MTU, dc.Profile, dc.Limits = min(cfg.MTU, port.MTU()), cfg.Profile, cfg.Limits
-	dev, err := rvt.New(dc)
-	if err != nil {
-		port.Close()
-		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
-	}
 	h := &hosted{cfg: cfg}
-	uc := uverbs.ConfigOf(&dc, 0, abi)
-	uc.NodeDesc, uc.NetDev = "rvtsim "+cfg.Name, netDevOf(cfg.Address.Addr())
-	if err := uc.Validate(); err != nil {
-		port.Close()
-		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
-	}
-	h.uv = uverbs.NewDevice(h, uc)
-	h.bells, err = newBells(h.ring)
-	if err != nil {
-		port.Close()
-		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
-	}
-	h.node, err = node.New(dev, port, node.Config{Events: h.events})
-	if err != nil {
-		h.bells.close()
-		port.Close()
+	if err := h.start(port, abi); err != nil {
+		_ = port.Close()
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
 	return h, nil
+}
+
+// start makes the device and drives it. The port belongs to the node if it succeeds.
+func (h *hosted) start(port fabric.Port, abi string) error {
+	dc := rvt.DefaultConfig(deviceName, port.LocalGID())
+	dc.GUID, dc.Seed = guidOf(h.cfg.Address), uint64(dc.GIDs[0][15])
+	dc.MTU, dc.Profile, dc.Limits = min(h.cfg.MTU, port.MTU()), h.cfg.Profile, h.cfg.Limits
+	dev, err := rvt.New(dc)
+	if err != nil {
+		return err
+	}
+	uc := uverbs.ConfigOf(&dc, 0, abi)
+	uc.NodeDesc, uc.NetDev = "rvtsim "+h.cfg.Name, netDevOf(h.cfg.Address.Addr())
+	if err := uc.Validate(); err != nil {
+		return err
+	}
+	h.uv = uverbs.NewDevice(h, uc)
+	if h.cfg.Wrap != nil {
+		if port, err = h.cfg.Wrap(port); err != nil {
+			return err
+		}
+	}
+	if h.node, err = node.New(dev, port, node.Config{Events: h.events}); err != nil {
+		return err
+	}
+	if h.bells, err = newBells(h.ring); err != nil {
+		_ = h.node.Close()
+		return err
+	}
+	return nil
 }
 
 // guidOf makes a node GUID that differs between addresses: programs tell devices apart

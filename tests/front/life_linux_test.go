@@ -270,6 +270,23 @@ func TestTopologyFile(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
+// TestLossyNetwork runs a program over links that lose packets.
+func TestLossyNetwork(t *testing.T) {
+	need(t, "ib_write_bw")
+	s := newSite(t, nil)
+	s.addrs = []string{newAddress(), newAddress()}
+	file := filepath.Join(s.dir, "t.yaml")
+	text := fmt.Sprintf("version: 1\nseed: 7\nnodes:\n  - {name: n1, address: %s}\n  - {name: n2, address: %s}\nnetwork: {loss: 0.01}\n", s.addrs[0], s.addrs[1])
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	out, err := s.command(t.Context(), "up", file).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	s.talk("n1", "n2", "ib_write_bw", "-d", "rvt0", "-x", "0", "-F", "-n", "100")
+	require.NotZero(t, s.report().Nodes[1].Retransmitted)
+	s.empty()
+	out, err = s.command(t.Context(), "down").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 // TestPreloadIsKept keeps what the user preloads himself.
 func TestPreloadIsKept(t *testing.T) {
 	s := up(t, 1)
