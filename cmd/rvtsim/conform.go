@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+
+	"github.com/rvtsim/rvtsim/conform"
+	"github.com/rvtsim/rvtsim/qp"
+)
+
+type conformFlags struct {
+	profile string
+	run     string
+	json    string
+	junit   string
+	verbose bool
+}
+
+func newConform() *cobra.Command {
+	var f conformFlags
+	cmd := &cobra.Command{
+		Use:   "conform",
+		Short: "Run the verbs conformance suite on a device in virtual time",
+		Long: `Conform runs each case of the suite on a fresh device of one profile, in virtual
+time, and compares what it answered with what a real Linux soft-RoCE device
+answered: return values, completions, states, asynchronous events, memory.
+
+  pass       the same as the reference
+  explained  differs, as the profile is to, by a rule of the specification
+  FAIL       differs and nothing explains it
+
+Cases that were not measured are compared with what the kernel's source says.
+Any FAIL makes the exit code 1.`,
+		Example: "  rvtsim conform --profile rxe\n  rvtsim conform --run 'loc_|rem_' -v\n  rvtsim conform --junit conform.xml --json conform.json",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runConform(cmd.OutOrStdout(), f) },
+	}
+	cmd.Flags().StringVar(&f.profile, "profile", "ibta", "profile of the device: ibta, rdmavt or rxe")
+	cmd.Flags().StringVar(&f.run, "run", "", "only cases whose name matches this regular expression")
+	cmd.Flags().StringVar(&f.json, "json", "", "write the results as JSON to this file (- for standard output)")
+	cmd.Flags().StringVar(&f.junit, "junit", "", "write the results as JUnit XML to this file")
+	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "print each explained difference, and the requirements one by one")
+	return cmd
+}
+
+func runConform(out io.Writer, f conformFlags) error {
+	prof, ok := qp.ProfileByName(f.profile)
+	if !ok {
+		return usage(fmt.Errorf("conform: unknown profile %q: expected ibta, rdmavt or rxe", f.profile))
+	}
+	var keep func(string) bool
+	if f.run != "" {
+		re, err := regexp.Compile(f.run)
+		if err != nil {
+			return usage(fmt.Errorf("conform: --run: %w", err))
+		}
+		keep = re.MatchString
+	}
+	rep, err := conform.RunProfile(prof, keep)
+	if err != nil {
+		return usage(err)
+	}
+	if len(rep.Results) == 0 {
+		return usage(fmt.Errorf("conform: no case matches %q", f.run))
+	}
+	if f.json != "-" {
+		printConform(out, rep, f.verbose)
+	}
+	if err := writeConform(out, rep, f); err != nil {
+		return envErr(fmt.Errorf("conform: %w", err))
+	}
+	if !rep.OK() {
+		return &exitError{Code: exitFail}
+	}
+	return nil
+}
+
+// writeConform writes the files that were asked for.
+func writeConform(out io.Writer, rep *conform.Report, f conformFlags) error {
+	asJSON := func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		return enc.Encode(map[string]any{"profile": rep.Profile, "cases": rep.Results, "requirements": rep.Requirements()})
+	}
+	if f.json == "-" {
+		if err := asJSON(out); err != nil {
+			return err
+		}
+	} else if f.json != "" {
+		if err := toFile(f.json, asJSON); err != nil {
+			return err
+		}
+	}
+	if f.junit != "" {
+		return toFile(f.junit, rep.WriteJUnit)
+	}
+	return nil
+}
+
+// toFile writes a file and reports also what goes wrong when it is closed.
+func toFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = write(file)
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func printConform(out io.Writer, rep *conform.Report, verbose bool) {
+	tw := table.NewWriter()
+	tw.SetStyle(table.StyleLight)
+	tw.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: 44, WidthMaxEnforcer: text.WrapSoft}, {Number: 4, WidthMax: 40, WidthMaxEnforcer: text.WrapSoft}})
+	tw.AppendHeader(table.Row{"case", "", "what", "requirements"})
+	for _, c := range rep.Results {
+		tw.AppendRow(table.Row{c.Case, verdict(c.Verdict), c.What, strings.Join(c.Reqs, " ")})
+	}
+	fmt.Fprintln(out, tw.Render())
+	reqs := rep.Requirements()
+	if verbose {
+		printRequirements(out, reqs)
+	}
+	for _, c := range rep.Results {
+		if c.Verdict == conform.Fail || verbose && c.Verdict == conform.Explained {
+			fmt.Fprintf(out, "\n%s %s: %s\n", verdict(c.Verdict), c.Case, c.What)
+			for _, line := range c.Explain(verbose) {
+				fmt.Fprintln(out, "  "+line)
+			}
+		}
+	}
+	count := map[conform.Verdict]int{}
+	for _, r := range reqs {
+		count[r.Verdict]++
+	}
+	fmt.Fprintf(out, "\nprofile %s: %d cases: %d pass, %d explained, %d fail, %d skipped\n", rep.Profile, len(rep.Results),
+		rep.Count(conform.Pass), rep.Count(conform.Explained), rep.Count(conform.Fail), rep.Count(conform.Skip))
+	fmt.Fprintf(out, "%d requirements shown: %d pass, %d with explained differences, %d fail\n", len(reqs), count[conform.Pass], count[conform.Explained], count[conform.Fail])
+}
+
+func printRequirements(out io.Writer, reqs []conform.Requirement) {
+	tw := table.NewWriter()
+	tw.SetStyle(table.StyleLight)
+	tw.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: 80, WidthMaxEnforcer: text.WrapSoft}})
+	tw.AppendHeader(table.Row{"requirement", "", "cases"})
+	for _, r := range reqs {
+		tw.AppendRow(table.Row{r.ID, verdict(r.Verdict), strings.Join(r.Cases, " ")})
+	}
+	fmt.Fprintf(out, "\n%s\n", tw.Render())
+}
+
+// verdict makes a failure easy to find.
+func verdict(v conform.Verdict) string {
+	if v == conform.Fail {
+		return "FAIL"
+	}
+	return string(v)
+}
