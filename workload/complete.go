@@ -63,8 +63,13 @@ func (e *Endpoint) sendDone(now vtime.Time, wc *cq.WC) {
 		c.down = true
 	}
 	e.stats.LastCompletion = now
-	if !s.listed {
-		s.listed = true
+	e.list(c)
+}
+
+// list has post look at a QP.
+func (e *Endpoint) list(c *conn) {
+	if e.role.sends && !c.send.listed {
+		c.send.listed = true
 		e.ready = append(e.ready, c.i)
 	}
 }
@@ -176,9 +181,25 @@ func (e *Endpoint) checkAtomic(c *conn, p *posted, old uint64) {
 // checkEnded notes when a QP has posted and retired everything.
 func (e *Endpoint) checkEnded(c *conn) {
 	s := &c.send
+	if c.down && s.outstanding() > 0 && c.q.Outstanding() == 0 && e.scq.Len() == 0 {
+		e.retireSilent(c)
+	}
 	if s.ended || s.outstanding() > 0 || e.more(s) && !c.down && e.err == nil {
 		return
 	}
 	s.ended = true
 	e.open--
+}
+
+// retireSilent takes note of work requests that succeeded without a report before
+// their QP went to ERR. No later one will report on them.
+func (e *Endpoint) retireSilent(c *conn) {
+	s := &c.send
+	for ; s.retired < s.posted; s.retired++ {
+		if s.failed || e.Spec.signaled(s.retired) {
+			e.violate(c, "send wr %d was never reported", s.retired)
+			continue
+		}
+		e.sent(c, s.slot(s.retired))
+	}
 }

@@ -171,6 +171,7 @@ func (e *Endpoint) recvDone(now vtime.Time, wc *cq.WC) {
 		e.noteFailure(now, wc)
 		if c.q.State == ib.StateErr {
 			c.down = true
+			e.list(c)
 		}
 		if e.Spec.Verify { // part of a message may have arrived
 			at := e.lay.recvSlot(ring.first + slot)

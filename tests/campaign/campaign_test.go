@@ -25,6 +25,7 @@ import (
 var (
 	seedsFlag = flag.String("campaign.seeds", "", "seeds to run, A..B inclusive, or one")
 	forFlag   = flag.Duration("campaign.for", 0, "run seeds for this long, from the first of campaign.seeds on")
+	traceFlag = flag.Bool("campaign.trace", false, "print every packet")
 )
 
 // Seeds of a plain run. The race detector makes a world about ten times slower.

@@ -65,7 +65,7 @@ func draw(seed uint64) *plan {
 		if mixed {
 			profile = drawProfile(rn)
 		}
-		p.nodes = append(p.nodes, drawNode(rn, i, profile))
+		p.nodes = append(p.nodes, p.drawNode(rn, i, profile))
 	}
 	rf := stream(seed, streamFlows)
 	for range 1 + rf.IntN(4) {
@@ -123,13 +123,18 @@ func drawNetwork(r *rand.Rand, calm bool) mem.Config {
 	return cfg
 }
 
-func drawNode(r *rand.Rand, i int, profile qp.Profile) rvt.Config {
+func (p *plan) drawNode(r *rand.Rand, i int, profile qp.Profile) rvt.Config {
 	gid := ib.GIDFromIPv4(10, 0, 0, byte(i+1))
 	cfg := rvt.DefaultConfig("node"+string(rune('a'+i)), gid)
 	cfg.Profile = profile
 	cfg.MTU = pick(r, ib.MTU256, ib.MTU1024, ib.MTU4096, ib.MTU4096)
 	cfg.DistinctKeys = r.IntN(2) == 0
 	cfg.Limits.WindowPackets = pick(r, 1, 2, 7, 64, 256, 256, 4096)
+	if im := &p.network.Default.Impairment; im.Reorder > 0 || im.Jitter > 0 {
+		// Each gap in a window makes the sender repeat the rest of it, and nothing
+		// slows it down on a link without a bandwidth.
+		cfg.Limits.WindowPackets = min(cfg.Limits.WindowPackets, 128)
+	}
 	cfg.Limits.MaxInline = pick(r, 0, 64, 1024)
 	cfg.Seed = r.Uint64()
 	return cfg

@@ -5,9 +5,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rvtsim/rvtsim/fabric/mem"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/sim"
 	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
 	"github.com/rvtsim/rvtsim/workload"
 )
 
@@ -31,7 +33,11 @@ func (o *outcome) problem(format string, args ...any) {
 // run lets a plan happen: faults until healAt, then a sound network, on which
 // everything must come to an end in bounded time.
 func (p *plan) run() (o outcome) {
-	w, err := sim.New(sim.Config{Seed: p.seed, Network: p.network, EmitBatch: p.batch, Check: true, Digest: sim.DigestAll})
+	cfg := sim.Config{Seed: p.seed, Network: p.network, EmitBatch: p.batch, Check: true, Digest: sim.DigestAll}
+	if *traceFlag {
+		cfg.OnPacket = tracePacket
+	}
+	w, err := sim.New(cfg)
 	if err != nil {
 		o.problem("%v", err)
 		return o
@@ -172,16 +178,27 @@ func (p *plan) moved(flow int) bool {
 	return false
 }
 
-// judgeRetries looks at an end that gave up asking although its peer lives. What was
-// lost before the network healed can cost the last retry up to a timeout later; after
-// that every question has an answer.
+// judgeRetries looks at the end that gave up first. What was lost before the network
+// healed can cost the last retry up to a timeout later; after that every question has
+// an answer, as long as the peer lives.
 func (o *outcome) judgeRetries(p *plan, spec *workload.Spec, f *sim.Flow) {
 	timeout, _ := ib.AckTimeout(spec.Timeout)
 	last := vtime.Time(p.healAt).Add(2*(timeout+4*time.Millisecond) + time.Millisecond)
-	for _, e := range []*workload.Endpoint{f.Client, f.Server} {
-		st := e.Stats()
-		if st.FirstFailure.Status == ib.WCRetryExcErr && st.FirstFailureAt > last {
-			o.problem("%s gave up at %v, long after the network healed at %v: %v", e.Name(), st.FirstFailureAt, p.healAt, st.FirstFailure)
-		}
+	c, s := f.Client.Stats(), f.Server.Stats()
+	first := c
+	if c.FirstFailure.Status == ib.WCSuccess || s.FirstFailure.Status != ib.WCSuccess && s.FirstFailureAt < c.FirstFailureAt {
+		first = s
 	}
+	if first.FirstFailure.Status == ib.WCRetryExcErr && first.FirstFailureAt > last {
+		o.problem("%s: an end gave up at %v, long after the network healed at %v: %v", spec.Name, first.FirstFailureAt, p.healAt, first.FirstFailure)
+	}
+}
+
+// tracePacket prints a packet as a device takes or drops it.
+func tracePacket(now vtime.Time, n *sim.Node, f *mem.Frame, r wire.DropReason) {
+	verdict := ""
+	if r != wire.DropNone {
+		verdict = " DROPPED " + r.String()
+	}
+	fmt.Printf("%14v %s %s%s\n", now, n.Name, f.Packet.String(), verdict)
 }
