@@ -75,6 +75,9 @@ type CQ struct {
 	Handle uint32
 	// Context is whatever the creator wants back with an event (cq_context).
 	Context any
+	// Poison fills what is undefined in failed completions with a pattern, so that
+	// programs which look at it are found out. Set it before the first completion.
+	Poison bool
 
 	ring   Ring
 	cqe    uint32
@@ -208,6 +211,9 @@ func (c *CQ) Publish() (fire bool) {
 	slot := c.slotBack(len(c.staged))
 	for i := range c.staged {
 		e := &c.staged[i]
+		if c.Poison && e.wc.Status != ib.WCSuccess {
+			e.wc.poison()
+		}
 		c.ring.Put(slot, &e.wc)
 		slot = c.advance(slot)
 		if c.notify == NotifyNext || c.notify == NotifySolicited && (e.solicited || e.wc.Status != ib.WCSuccess) {
@@ -220,6 +226,23 @@ func (c *CQ) Publish() (fire bool) {
 	c.ring.StoreHead(c.head)
 	return fire
 }
+
+// poison fills the fields that mean nothing in a failed completion. The opcode is none
+// that exists, and says neither send nor receive reliably.
+func (wc *WC) poison() {
+	wc.Opcode, wc.Flags = PoisonOpcode, PoisonFlags
+	wc.ByteLen, wc.Imm, wc.SrcQP = PoisonWord, PoisonWord, PoisonWord&ib.QPNMask
+	wc.InvRKey = PoisonWord
+	wc.PKeyIndex, wc.SLID = PoisonWord&0xffff, PoisonWord&0xffff
+	wc.SL, wc.DLIDPathBits, wc.PortNum = PoisonWord&0xff, PoisonWord&0xff, PoisonWord&0xff
+}
+
+// What undefined fields hold if a queue is set to poison them.
+const (
+	PoisonWord   = 0xbadc0de5
+	PoisonOpcode = ib.WCOpcode(0x6d)
+	PoisonFlags  = ib.WCFlags(0xe5)
+)
 
 // slotBack returns the slot n before head.
 func (c *CQ) slotBack(n int) uint32 {

@@ -28,6 +28,9 @@ type Env struct {
 	Now vtime.Time
 	// Observer is told what becomes of work requests; nil in ordinary use.
 	Observer Observer
+	// Poison fills the undefined half of the network header that datagram receives store
+	// over IPv4; completion queues poison completions themselves.
+	Poison bool
 
 	events  []Event
 	dirty   []*cq.CQ // queues with staged completions

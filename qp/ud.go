@@ -7,6 +7,9 @@ import (
 	"github.com/rvtsim/rvtsim/wire"
 )
 
+// grhIPv4 is where the IPv4 header starts in the 40 bytes; what is before means nothing.
+const grhIPv4 = 20
+
 // qkeyPrivileged marks a Q_Key that stands for the QP's own (IBTA 10.2.5).
 const qkeyPrivileged ib.QKey = 1 << 31
 
@@ -87,6 +90,11 @@ func (q *QP) recvUD(from *wire.Path, pkt *wire.Packet) wire.DropReason {
 	}
 	grh := q.Env.scratchGRH()
 	wire.AppendGRH(grh[:0], from, 8+pkt.HeaderBytes()+len(pkt.Payload)+int(pkt.Pad)+wire.ICRCBytes)
+	if q.Env.Poison && from.IsIPv4() {
+		for i := range grh[:grhIPv4] {
+			grh[i] = 0xe5
+		}
+	}
 	if q.scatter(q.recvPD(), q.rwqe.SGL, 0, grh) != ib.CauseNone || q.scatter(q.recvPD(), q.rwqe.SGL, ib.GRHBytes, pkt.Payload) != ib.CauseNone {
 		q.noteRequest(pkt)
 		q.errorQP(q.Env.Prof.RecvBadLKey, ib.CauseRecvLKey, ib.CauseFlushAfter, true)

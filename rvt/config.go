@@ -27,6 +27,11 @@ type Config struct {
 	FirstQPN, LastQPN ib.QPN
 	// DistinctKeys makes rkeys differ from lkeys.
 	DistinctKeys bool
+	// Poison fills what is undefined in failed completions, and in the header area of
+	// datagram receives, with a pattern.
+	Poison bool
+	// Observer is told what becomes of work requests; nil in ordinary use.
+	Observer qp.Observer
 }
 
 // Limits (struct ibv_device_attr) is what the device has of everything.

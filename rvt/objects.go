@@ -142,7 +142,7 @@ func (d *Device) CreateCQ(cqe int, ring cq.Ring) (*cq.CQ, error) {
 		return nil, err
 	}
 	c := cq.New(d.cqEntries(cqe, ring), ring, d.cfg.Profile.CQStickyOverflow)
-	c.Handle = d.handle()
+	c.Handle, c.Poison = d.handle(), d.cfg.Poison
 	d.cqs++
 	return c, nil
 }

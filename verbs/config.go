@@ -10,6 +10,7 @@ import (
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/rvt/node"
+	"github.com/rvtsim/rvtsim/strict"
 )
 
 // Config describes a device to open. Only Address is needed, or Port.
@@ -37,15 +38,20 @@ type Config struct {
 	DistinctKeys bool
 	// Capture is shown every packet on its way out of and into the port.
 	Capture fabric.Sink
-	// Strict is reserved for checks beyond what adapters do. It must be false.
+	// Strict looks for misuse of the API and makes legal freedom visible, with every
+	// check of package strict; see docs/strict.md. It is for tests: it costs time, and
+	// rkeys differ from lkeys.
 	Strict bool
+	// StrictChecks chooses the checks one by one; Strict turns on all of them.
+	StrictChecks strict.Checks
+	// StrictReport takes what the checks find, besides [Device.Reports]. It is called
+	// with the device locked: it must not call the device. nil means slog.Warn.
+	StrictReport func(StrictReport)
 }
 
 // open returns the configured port.
 func (c *Config) open() (fabric.Port, error) {
 	switch {
-	case c.Strict:
-		return nil, ib.NewVerbError(ib.EOPNOTSUPP, "open_device", c.Name, "Strict is reserved")
 	case c.Port != nil && c.Address != "":
 		return nil, ib.NewVerbError(ib.EINVAL, "open_device", c.Name, "both Address and Port are set")
 	case c.Port != nil:

@@ -43,6 +43,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 // To miss nothing: poll until the queue is empty, arm it, poll once more, and only then
 // wait. Get fails with the context's error, or ENODEV when the device is closed.
 func (ch *CompChannel) Get(ctx context.Context) (*CQ, error) {
+	ch.dev.strict.waiting(ch)
 	return ch.queue.take(ctx, func(c *CQ) { c.comp.add() }, ch.dev.node.Park)
 }
 
@@ -106,6 +107,7 @@ func (d *Device) CreateCQ(cqe int, ch *CompChannel) (*CQ, error) {
 			return err
 		}
 		c.core.Context = c
+		d.strict.newCQ(c)
 		d.cqs++
 		if ch != nil {
 			ch.cqs++
@@ -155,6 +157,9 @@ func (c *CQ) take(wc []WC) (int, error) {
 	if c.dead {
 		return 0, ib.NewVerbError(ib.EINVAL, "poll_cq", c.String(), "the queue was destroyed")
 	}
+	if c.dev.strict != nil {
+		return c.dev.strict.poll(c, wc), nil
+	}
 	return c.core.Poll(wc), nil
 }
 
@@ -181,6 +186,7 @@ func (c *CQ) ReqNotify(solicitedOnly bool) error {
 		if c.dead {
 			return ib.NewVerbError(ib.EINVAL, verb, c.String(), "the queue was destroyed")
 		}
+		c.dev.strict.arm(c)
 		dev.ReqNotify(c.core, solicitedOnly)
 		return nil
 	})
@@ -223,6 +229,7 @@ func (c *CQ) Destroy(ctx context.Context) error {
 		c.pollMu.Lock()
 		c.dead = true
 		c.pollMu.Unlock()
+		c.dev.strict.destroyCQ(c)
 		c.dev.cqs--
 		if c.ch != nil {
 			c.ch.cqs--
@@ -245,6 +252,7 @@ func finish(ctx context.Context, d *Device, verb, object string, again bool, min
 	for _, a := range acks {
 		if a.isOpen() {
 			waited = true
+			defer d.strict.unacked(verb, object, a)()
 			if err := a.wait(ctx, verb, object); err != nil {
 				return err
 			}

@@ -22,9 +22,10 @@ type groupPort interface {
 
 // Device (struct ibv_context) is an open device.
 type Device struct {
-	name string
-	gids []ib.GID
-	node *node.Node
+	name   string
+	gids   []ib.GID
+	node   *node.Node
+	strict *strictHost // nil: no checks
 
 	// Under the node's lock.
 	pds, cqs, channels int
@@ -51,11 +52,13 @@ func newDevice(cfg *Config, port fabric.Port) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	checks := newStrict(cfg, &dc)
 	core, err := rvt.New(dc)
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{name: cfg.Name, gids: core.GIDs(), async: newEventQueue[*AsyncEvent](maxAsyncEvents), groups: map[ib.GID]int{}, live: map[*CompChannel]struct{}{}}
+	checks.track(core)
+	d := &Device{name: cfg.Name, gids: core.GIDs(), async: newEventQueue[*AsyncEvent](maxAsyncEvents), groups: map[ib.GID]int{}, live: map[*CompChannel]struct{}{}, strict: checks}
 	d.joiner, _ = port.(groupPort)
 	if cfg.Capture != nil {
 		port = fabric.NewTap(port, cfg.Capture, true, node.Now)

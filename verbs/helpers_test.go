@@ -23,6 +23,9 @@ type host struct {
 	mr *MR
 }
 
+// strictTests opens devices in strict mode; see TestStrictChangesNothing.
+var strictTests bool
+
 // network opens two devices that can talk to each other.
 type network struct {
 	name string
@@ -36,7 +39,7 @@ func openSwitch(t testing.TB) (a, b *Device) {
 	open := func(last byte) *Device {
 		p, err := sw.Port(ib.GIDFromIPv4(10, 0, 0, last), ib.MTU4096)
 		require.NoError(t, err)
-		d, err := Open(Config{Port: p})
+		d, err := Open(Config{Port: p, Strict: strictTests, StrictReport: func(StrictReport) {}})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = d.Shutdown() })
 		return d
@@ -48,7 +51,7 @@ func openSwitch(t testing.TB) (a, b *Device) {
 // can run at the same time.
 func openUDP(t testing.TB) (a, b *Device) {
 	open := func(addr string) *Device {
-		d, err := Open(Config{Address: addr})
+		d, err := Open(Config{Address: addr, Strict: strictTests, StrictReport: func(StrictReport) {}})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = d.Shutdown() })
 		return d

@@ -80,7 +80,7 @@ func (p *PD) reg(buf []byte, iova *uint64, access ib.Access) (*MR, error) {
 	}
 	m := &MR{pd: p, buf: buf}
 	err := p.dev.do("reg_mr", func(dev *rvt.Device, _ vtime.Time) (err error) {
-		m.core, err = dev.RegMR(p.core, mem, mem.base, uint64(len(buf)), at, access)
+		m.core, err = dev.RegMR(p.core, p.dev.strict.watch(mem), mem.base, uint64(len(buf)), at, access)
 		if err == nil {
 			m.lkey, m.rkey, m.iova = m.core.LKey, m.core.RKey, m.core.IOVA
 		}
@@ -97,6 +97,7 @@ func (p *PD) reg(buf []byte, iova *uint64, access ib.Access) (*MR, error) {
 // whose work still names it go to ERR.
 func (m *MR) Dereg() error {
 	return m.pd.dev.do("dereg_mr", func(dev *rvt.Device, now vtime.Time) error {
+		m.pd.dev.strict.dereg(m)
 		return dev.DeregMR(now, m.core)
 	})
 }

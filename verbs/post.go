@@ -50,7 +50,11 @@ func (q *QP) postSend(verb string, wrs []SendWR, bindVerb bool) error {
 		chunk := wrs[posted:min(posted+postChunk, len(wrs))]
 		bad := d.convert(verb, chunk, bindVerb)
 		var n int
-		n, err = dev.PostSend(q.core, d.send)
+		if d.strict != nil {
+			n, err = d.strict.postSend(dev, q, verb, d.send)
+		} else {
+			n, err = dev.PostSend(q.core, d.send)
+		}
 		posted += n
 		if err == nil {
 			err = bad
@@ -131,6 +135,9 @@ func (q *QP) PostRecv(wrs ...RecvWR) error {
 	return q.pd.dev.postRecv("post_recv", wrs, func(dev *rvt.Device, wrs []swqe.RecvWR) (int, error) {
 		if q.dead {
 			return 0, q.destroyed("post_recv")
+		}
+		if d := q.pd.dev; d.strict != nil {
+			return d.strict.postRecv(q.core, nil, wrs, func() (int, error) { return dev.PostRecv(q.core, wrs) })
 		}
 		return dev.PostRecv(q.core, wrs)
 	})

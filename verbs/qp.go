@@ -105,7 +105,11 @@ func (q *QP) destroyed(verb string) error {
 // state. If anything is wrong nothing changes, and the error names it.
 func (q *QP) Modify(a *QPAttr, mask ib.AttrMask) error {
 	return q.do("modify_qp", func(dev *rvt.Device, now vtime.Time) error {
-		return dev.ModifyQP(now, q.core, a, mask)
+		err := dev.ModifyQP(now, q.core, a, mask)
+		if err == nil {
+			q.pd.dev.strict.modify(q, mask)
+		}
+		return err
 	})
 }
 
@@ -131,7 +135,9 @@ func (q *QP) Destroy(ctx context.Context) error {
 			return nil
 		}
 		err := dev.DestroyQP(now, q.core)
-		q.dead = err == nil
+		if q.dead = err == nil; q.dead {
+			q.pd.dev.strict.destroyQP(q)
+		}
 		return err
 	})
 	if err != nil {

@@ -46,6 +46,13 @@ func (q *eventQueue[T]) signal() {
 	}
 }
 
+// isEmpty reports whether no event waits.
+func (q *eventQueue[T]) isEmpty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.events) == 0
+}
+
 // tryTake removes the oldest event. delivered is called for it under the queue's lock,
 // so that who removes an object's events knows which of them are out.
 func (q *eventQueue[T]) tryTake(delivered func(T)) (e T, ok bool, err error) {
@@ -173,8 +180,11 @@ func (e *UnackedError) Error() string {
 // Unwrap returns the context's error.
 func (e *UnackedError) Unwrap() error { return e.Err }
 
-func (a *ackCount) isOpen() bool {
+func (a *ackCount) isOpen() bool { return a.count() > 0 }
+
+// count returns how many events are open.
+func (a *ackCount) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open > 0
+	return a.open
 }

@@ -91,6 +91,9 @@ func (s *SRQ) PostRecv(wrs ...RecvWR) error {
 		if s.dead {
 			return 0, ib.NewVerbError(ib.EINVAL, "post_srq_recv", s.String(), "already destroyed")
 		}
+		if d := s.pd.dev; d.strict != nil {
+			return d.strict.postRecv(nil, s.core, wrs, func() (int, error) { return dev.PostSRQRecv(s.core, wrs) })
+		}
 		return dev.PostSRQRecv(s.core, wrs)
 	})
 }
@@ -106,6 +109,9 @@ func (s *SRQ) Destroy(ctx context.Context) error {
 			return nil
 		}
 		err := dev.DestroySRQ(s.core)
+		if err == nil {
+			s.pd.dev.strict.destroySRQ(s)
+		}
 		s.dead = err == nil
 		return err
 	})
