@@ -36,6 +36,8 @@
 //     Linux goes on sending the REQ, and destroying the id waits for the last.
 //   - A REP that names a QP which another live connection has ends the attempt with
 //     REJECTED (STALE_CONN). Linux keeps on sending REQs until they time out.
+//   - A repeated DREQ is answered after TIMEWAIT too, while the id exists. Linux ignores
+//     it then, so that a lost DREP costs the peer all its retries.
 //   - Open SIDR requests are told apart by their sender as well, not by the request ID
 //     alone.
 //   - A REQ cannot make the manager repeat its REP faster than every 10 ms.
