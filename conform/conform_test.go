@@ -230,7 +230,7 @@ func TestCasesWithNeedsAreSkipped(t *testing.T) {
 	}, nil)
 	require.NoError(t, err)
 	require.True(t, rep.OK())
-	require.Equal(t, 5, rep.Count(Skip))
+	require.Equal(t, 6, rep.Count(Skip))
 }
 
 // TestStaleExpectation: an explanation of a difference that is not there is a failure,
