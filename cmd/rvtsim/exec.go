@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -121,7 +120,7 @@ func (f *execFlags) become(prog string, args []string, lib, socket, node string)
 
 // runAlone runs the program on a daemon of its own, inside this process.
 func (f *execFlags) runAlone(prog string, args []string, lib string) error {
-	f.name = "exec-" + strconv.Itoa(os.Getpid())
+	f.name = daemon.PrivateName()
 	d, err := f.startAlone()
 	if err != nil {
 		return err

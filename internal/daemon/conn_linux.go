@@ -110,7 +110,7 @@ func (c *conn) attach(rq *request, files []int) error {
 	if c.mem != nil || len(rq.data) > 0 {
 		return c.fail(ib.Errno(unix.EPROTO))
 	}
-	c.mem = NewProcMem(c.pid, memFD)
+	c.mem = c.memoryOf(rq, memFD)
 	c.caller.Mem = c.mem
 	c.comm = commOf(c.pid)
 	if !c.d.cfg.allows(c.uid, os.Getuid()) {
@@ -139,6 +139,20 @@ func (c *conn) attach(rq *request, files []int) error {
 	}
 	c.logAttach("attach")
 	return c.send(&reply{token: c.ctx.token}, c.ctx.rings.fd, c.ctx.efd)
+}
+
+// memoryOf returns the memory that a connection is about. A launcher speaks for another
+// process, whose number it gives: then only the descriptor, which nobody can make who has
+// no right to, says whose memory it is, and the number is for reports.
+func (c *conn) memoryOf(rq *request, memFD int) *ProcMem {
+	if rq.arg == 0 {
+		return NewProcMem(c.pid, memFD)
+	}
+	var st unix.Stat_t
+	if pid := int(int32(rq.arg)); unix.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == c.uid {
+		c.pid = pid
+	}
+	return NewProcMem(0, memFD)
 }
 
 func (c *conn) logAttach(what string) {

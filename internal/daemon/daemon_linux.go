@@ -65,6 +65,7 @@ func (d *Daemon) open() error {
 	if err := makeDir(d.cfg.public()); err != nil {
 		return err
 	}
+	sweep()
 	var err error
 	if d.lock, err = lockName(d.cfg.Name); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (d *Daemon) release() {
 	}
 	if d.lock != nil {
 		_ = os.RemoveAll(viewDir(d.cfg.Name))
-		d.lock.Close()
+		unlockName(d.cfg.Name, d.lock)
 	}
 }
 

@@ -283,6 +283,7 @@ func TestStopFreesEverything(t *testing.T) {
 	require.NoError(t, Stop(d.Socket()))
 	require.NoFileExists(t, d.Socket())
 	require.NoDirExists(t, viewDir("t"))
+	require.NoFileExists(t, lockPath("t"))
 	_, err := Ask(d.Socket())
 	require.ErrorIs(t, err, ErrNotRunning)
 
@@ -395,4 +396,52 @@ func TestDoorbellsAreHeard(t *testing.T) {
 		}()
 	}
 	wg.Wait()
+}
+
+func TestWhatWasKilledIsSweptAway(t *testing.T) {
+	runtimeDir(t)
+	require.NoError(t, makeDir(false))
+	dead, alive := privatePrefix+"1", privatePrefix+"2"
+	for _, n := range []string{dead, alive} {
+		require.NoError(t, os.MkdirAll(viewDir(n), 0o700))
+		require.NoError(t, os.WriteFile(SocketPath(n), nil, 0o600))
+	}
+	require.NoError(t, os.WriteFile(lockPath(dead), nil, 0o600))
+	f, err := lockName(alive)
+	require.NoError(t, err)
+	sweep()
+	require.NoFileExists(t, SocketPath(dead))
+	require.NoDirExists(t, viewDir(dead))
+	require.NoFileExists(t, lockPath(dead))
+	require.FileExists(t, SocketPath(alive))
+	unlockName(alive, f)
+}
+
+// TestLockIsHeldOnce lets many take and give up one name. The file is removed each time,
+// and two must never believe that they have it.
+func TestLockIsHeldOnce(t *testing.T) {
+	runtimeDir(t)
+	require.NoError(t, makeDir(false))
+	var holders, taken atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 300 {
+				f, err := lockName("x")
+				if err != nil {
+					continue
+				}
+				if holders.Add(1) != 1 {
+					t.Error("two hold the name")
+				}
+				taken.Add(1)
+				holders.Add(-1)
+				unlockName("x", f)
+			}
+		}()
+	}
+	wg.Wait()
+	require.NotZero(t, taken.Load())
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,21 +66,62 @@ func makeDir(public bool) error {
 	return os.Chmod(dir, mode)
 }
 
+func lockPath(name string) string { return filepath.Join(Dir(), name+".lock") }
+
 // lockName takes the name for this process. The lock goes with the process, however it
-// ends.
+// ends; unlockName removes the file too.
 func lockName(name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(Dir(), name+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if err == unix.EWOULDBLOCK {
-			return nil, fmt.Errorf("daemon %q: %w", name, ErrRunning)
+	for {
+		f, err := os.OpenFile(lockPath(name), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
 		}
-		return nil, os.NewSyscallError("flock", err)
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			f.Close()
+			if err == unix.EWOULDBLOCK {
+				return nil, fmt.Errorf("daemon %q: %w", name, ErrRunning)
+			}
+			return nil, os.NewSyscallError("flock", err)
+		}
+		mine, err := f.Stat()
+		if err == nil {
+			var there fs.FileInfo
+			if there, err = os.Stat(lockPath(name)); err == nil && os.SameFile(mine, there) {
+				return f, nil
+			}
+		}
+		f.Close()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		// The one who had the lock has just removed the file: try the new one.
 	}
-	return f, nil
+}
+
+func unlockName(name string, f *os.File) {
+	_ = os.Remove(lockPath(name))
+	f.Close()
+}
+
+// privatePrefix begins the names of daemons that live for one program.
+const privatePrefix = "exec-"
+
+// PrivateName is the name of a daemon for a program of this process.
+func PrivateName() string { return privatePrefix + strconv.Itoa(os.Getpid()) }
+
+// sweep removes what is left of private daemons that were killed.
+func sweep() {
+	locks, _ := filepath.Glob(lockPath(privatePrefix + "*"))
+	for _, path := range locks {
+		name := strings.TrimSuffix(filepath.Base(path), ".lock")
+		f, err := lockName(name)
+		if err != nil {
+			continue
+		}
+		_ = os.Remove(SocketPath(name))
+		_ = os.RemoveAll(viewDir(name))
+		unlockName(name, f)
+	}
 }
 
 // MakeDir makes the directory of this user's daemons, for what is written before one

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -240,6 +241,9 @@ func Stop(path string) error {
 	}
 	// The daemon keeps its name locked until everything is closed.
 	f, err := os.OpenFile(strings.TrimSuffix(path, ".sock")+".lock", os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
