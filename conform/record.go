@@ -146,3 +146,6 @@ func mapCompletions(cell string, f func(*completion)) string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// EventText returns how records name an event: the text of ibv_event_type_str(3).
+func EventText(e ib.EventType) string { return eventNames[e] }
