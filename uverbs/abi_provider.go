@@ -13,6 +13,8 @@ import (
 type abi interface {
 	// version is the provider ABI's number, in sysfs.
 	version() int
+	// driverID (enum rdma_driver_id) is what the provider calls its kernel driver.
+	driverID() uint32
 	// grantCQE and grantWR return how many entries a queue gets for n asked for.
 	grantCQE(n int) int
 	grantWR(n int) int
@@ -65,6 +67,7 @@ var (
 )
 
 func (rxeABI) version() int       { return 1 }
+func (rxeABI) driverID() uint32   { return driverRXE }
 func (rxeABI) grantCQE(n int) int { return rxeSlots(n) - 1 }
 func (rxeABI) grantWR(n int) int  { return rxeSlots(n) - 1 }
 func (rxeABI) needsMap() bool     { return true }
@@ -115,6 +118,7 @@ func rxeBytes(slots, elem int) int { return pageAlign(rxeHeader + slots<<elem) }
 type rvtABI struct{}
 
 func (rvtABI) version() int       { return 2 }
+func (rvtABI) driverID() uint32   { return driverHFI1 }
 func (rvtABI) grantCQE(n int) int { return n }
 func (rvtABI) grantWR(n int) int  { return n }
 func (rvtABI) needsMap() bool     { return false }

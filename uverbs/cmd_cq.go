@@ -7,14 +7,14 @@ import (
 )
 
 type cqObj struct {
-	ctx         *Context
-	handle      uint32
-	userHandle  uint64
-	cq          *cq.CQ
-	ring        ring // no memory if the queue is not mapped
-	ch          *channel
-	compEvents  uint32 // events written to ch, under its lock
-	asyncEvents uint32 // likewise to the asynchronous events
+	ctx        *Context
+	handle     uint32
+	userHandle uint64
+	cq         *cq.CQ
+	ring       ring // no memory if the queue is not mapped
+	ch         *channel
+	compEvents uint32 // events written to ch, under its lock
+	events     asyncEvents
 }
 
 // notify sends a completion event.
@@ -72,7 +72,7 @@ func (k *call) createCQ(cmd *exCreateCQ) (r createCQResp, drv []byte, err error)
 	if err != nil {
 		return r, nil, err
 	}
-	o := &cqObj{ctx: k.c, userHandle: cmd.UserHandle, ch: ch}
+	o := &cqObj{ctx: k.c, userHandle: cmd.UserHandle, ch: ch, events: k.c.eventsTo(k.eventsTo)}
 	o.ring, err = k.newCQRing(verb, cmd.CQE, func(cqe int, ring cq.Ring) error {
 		o.cq, err = k.d.CreateCQ(cqe, ring)
 		return err
@@ -186,19 +186,26 @@ func destroyCQ(k *call) error {
 	if err := k.decode(&cmd); err != nil {
 		return err
 	}
-	o, err := take[cqObj](k.c, "destroy_cq", cmd.Handle)
+	r, err := k.removeCQ(cmd.Handle)
+	if err == nil {
+		k.respond(r)
+	}
+	return err
+}
+
+func (k *call) removeCQ(h uint32) (r destroyCQResp, err error) {
+	o, err := take[cqObj](k.c, "destroy_cq", h)
+	if err == nil {
+		err = o.destroy(k.d)
+	}
 	if err != nil {
-		return err
+		return r, err
 	}
-	if err := o.destroy(k.d); err != nil {
-		return err
-	}
-	r := destroyCQResp{AsyncEventsReported: k.c.forgetAsync(o.userHandle, &o.asyncEvents)}
+	r.AsyncEventsReported = o.events.forget(o.userHandle)
 	if o.ch != nil {
 		r.CompEventsReported = o.ch.forget(o.userHandle, &o.compEvents)
 	}
-	k.respond(r)
-	return nil
+	return r, nil
 }
 
 func (o *cqObj) destroy(d *rvt.Device) error {
@@ -212,13 +219,4 @@ func (o *cqObj) destroy(d *rvt.Device) error {
 		o.ch.users--
 	}
 	return nil
-}
-
-// forgetAsync removes the asynchronous events of an object that is gone and returns
-// how many of them the program has read.
-func (c *Context) forgetAsync(userHandle uint64, count *uint32) uint32 {
-	if ch := c.asyncCh.Load(); ch != nil {
-		return ch.forget(userHandle, count)
-	}
-	return 0
 }

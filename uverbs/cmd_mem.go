@@ -11,6 +11,7 @@ type pdObj struct{ pd *rvt.PD }
 
 type mrObj struct {
 	mr *rvt.MR
+	dm *dmObj // nil: memory of the program
 }
 
 type mwObj struct {
@@ -37,8 +38,9 @@ func allocPD(k *call) error {
 }
 
 // deallocPD (ibv_dealloc_pd).
-func deallocPD(k *call) error {
-	h := native.Uint32(k.in)
+func deallocPD(k *call) error { return k.removePD(native.Uint32(k.in)) }
+
+func (k *call) removePD(h uint32) error {
 	o, err := take[pdObj](k.c, "dealloc_pd", h)
 	if err != nil {
 		return err
@@ -68,7 +70,7 @@ func regMRCmd(k *call) error {
 	if err != nil {
 		return err
 	}
-	k.respond(regMRResp{MRHandle: k.c.add(&mrObj{m}), LKey: uint32(m.LKey), RKey: uint32(m.RKey)})
+	k.respond(regMRResp{MRHandle: k.c.add(&mrObj{mr: m}), LKey: uint32(m.LKey), RKey: uint32(m.RKey)})
 	return nil
 }
 
@@ -140,8 +142,9 @@ func reregMRCmd(k *call) error {
 
 // deregMR (ibv_dereg_mr). Sends that were posted before are taken first: they name
 // the region.
-func deregMR(k *call) error {
-	h := native.Uint32(k.in)
+func deregMR(k *call) error { return k.removeMR(native.Uint32(k.in)) }
+
+func (k *call) removeMR(h uint32) error {
 	o, err := take[mrObj](k.c, "dereg_mr", h)
 	if err != nil {
 		return err
@@ -151,6 +154,9 @@ func deregMR(k *call) error {
 		return err
 	}
 	delete(k.c.objects, h)
+	if o.dm != nil {
+		o.dm.users--
+	}
 	return nil
 }
 
@@ -180,8 +186,10 @@ func allocMWCmd(k *call) error {
 }
 
 // deallocMW (ibv_dealloc_mw).
-func deallocMW(k *call) error {
-	o, err := take[mwObj](k.c, "dealloc_mw", native.Uint32(k.in))
+func deallocMW(k *call) error { return k.removeMW(native.Uint32(k.in)) }
+
+func (k *call) removeMW(h uint32) error {
+	o, err := take[mwObj](k.c, "dealloc_mw", h)
 	if err != nil {
 		return err
 	}
@@ -229,8 +237,9 @@ func createAHCmd(k *call) error {
 }
 
 // destroyAH (ibv_destroy_ah). Sends that were posted before name it by its number.
-func destroyAH(k *call) error {
-	h := native.Uint32(k.in)
+func destroyAH(k *call) error { return k.removeAH(native.Uint32(k.in)) }
+
+func (k *call) removeAH(h uint32) error {
 	o, err := take[ahObj](k.c, "destroy_ah", h)
 	if err != nil {
 		return err

@@ -10,19 +10,19 @@ import (
 )
 
 type qpObj struct {
-	ctx         *Context
-	handle      uint32
-	userHandle  uint64
-	q           *qp.QP
-	pd          *pdObj
-	sq          *sqRing  // nil if sends come inside the write()
-	rq          recvRing // nil with an SRQ, or if receives come inside the write()
-	sqRing      ring
-	rqRing      ring
-	cap         qpCaps
-	sigAll      bool
-	groups      []ib.GID // multicast groups it is attached to
-	asyncEvents uint32
+	ctx        *Context
+	handle     uint32
+	userHandle uint64
+	q          *qp.QP
+	pd         *pdObj
+	sq         *sqRing  // nil if sends come inside the write()
+	rq         recvRing // nil with an SRQ, or if receives come inside the write()
+	sqRing     ring
+	rqRing     ring
+	cap        qpCaps
+	sigAll     bool
+	groups     []ib.GID // multicast groups it is attached to
+	events     asyncEvents
 }
 
 // createQPCmd (ibv_create_qp).
@@ -104,7 +104,7 @@ func (k *call) createQP(b *qpBody) (*qpObj, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &qpObj{ctx: c, userHandle: b.UserHandle, pd: get[pdObj](c, b.PDHandle), sigAll: b.SQSigAll != 0}
+	o := &qpObj{ctx: c, userHandle: b.UserHandle, pd: get[pdObj](c, b.PDHandle), sigAll: b.SQSigAll != 0, events: c.eventsTo(k.eventsTo)}
 	scq, rcq := get[cqObj](c, b.SendCQHandle), get[cqObj](c, b.RecvCQHandle)
 	var srq *srqObj
 	if b.IsSRQ != 0 {
@@ -217,16 +217,23 @@ func destroyQP(k *call) error {
 	if err := k.decode(&cmd); err != nil {
 		return err
 	}
-	o, err := take[qpObj](k.c, "destroy_qp", cmd.Handle)
+	r, err := k.removeQP(cmd.Handle)
+	if err == nil {
+		k.respond(r)
+	}
+	return err
+}
+
+func (k *call) removeQP(h uint32) (r eventsResp, err error) {
+	o, err := take[qpObj](k.c, "destroy_qp", h)
 	if err != nil {
-		return err
+		return r, err
 	}
 	o.drain(k.d)
 	if err := o.destroy(k.d, k.now); err != nil {
-		return err
+		return r, err
 	}
-	k.respond(eventsResp{k.c.forgetAsync(o.userHandle, &o.asyncEvents)})
-	return nil
+	return eventsResp{o.events.forget(o.userHandle)}, nil
 }
 
 func (o *qpObj) destroy(d *rvt.Device, now vtime.Time) error {

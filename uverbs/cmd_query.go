@@ -10,11 +10,10 @@ func getContext(k *call) error {
 	if k.c.ready {
 		return ib.NewVerbError(ib.EINVAL, "get_context", "", "the context exists already")
 	}
-	ch, r, err := newChannel(16)
+	r, err := k.c.addAsync("get_context")
 	if err != nil {
-		return ib.NewVerbError(emfile, "get_context", "", "no pipe: "+err.Error())
+		return err
 	}
-	k.c.asyncCh.Store(ch)
 	k.c.ready = true
 	k.respond(getContextResp{AsyncFD: ^uint32(0), NumCompVectors: uint32(k.c.dev.cfg.compVectors())})
 	k.pass(r, 0)

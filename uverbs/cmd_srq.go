@@ -7,55 +7,65 @@ import (
 )
 
 type srqObj struct {
-	ctx         *Context
-	handle      uint32
-	userHandle  uint64
-	srq         *swqe.SRQ
-	rq          recvRing // nil if receives come inside the write()
-	ring        ring
-	maxSGE      int
-	asyncEvents uint32
+	ctx        *Context
+	handle     uint32
+	userHandle uint64
+	srq        *swqe.SRQ
+	rq         recvRing // nil if receives come inside the write()
+	ring       ring
+	maxSGE     int
+	events     asyncEvents
 }
 
 // createSRQCmd (ibv_create_srq). srq_limit is ignored, as the manual says.
 func createSRQCmd(k *call) error {
-	const verb = "create_srq"
 	var cmd createSRQ
 	if err := k.decode(&cmd); err != nil {
 		return err
 	}
-	pd := get[pdObj](k.c, cmd.PDHandle)
-	if pd == nil {
-		return noHandle(verb, "protection domain")
-	}
-	mapped, err := k.checkMap(verb, 1)
+	r, drv, err := k.createSRQ(&cmd)
 	if err != nil {
 		return err
 	}
+	k.respond(r)
+	k.respondDriver(drv)
+	return nil
+}
+
+// createSRQ returns the answer and the provider's part of it.
+func (k *call) createSRQ(cmd *createSRQ) (r createSRQResp, drv []byte, err error) {
+	const verb = "create_srq"
+	pd := get[pdObj](k.c, cmd.PDHandle)
+	if pd == nil {
+		return r, nil, noHandle(verb, "protection domain")
+	}
+	mapped, err := k.checkMap(verb, 1)
+	if err != nil {
+		return r, nil, err
+	}
 	if err := k.checkSRQSize(verb, cmd.MaxWR, cmd.MaxSGE); err != nil {
-		return err
+		return r, nil, err
 	}
 	a := k.c.dev.abi
 	attr := rvt.SRQAttr{MaxWR: a.grantWR(int(cmd.MaxWR)), MaxSGE: int(cmd.MaxSGE)}
-	o := &srqObj{ctx: k.c, userHandle: cmd.UserHandle, maxSGE: attr.MaxSGE}
+	o := &srqObj{ctx: k.c, userHandle: cmd.UserHandle, maxSGE: attr.MaxSGE, events: k.c.eventsTo(k.eventsTo)}
 	var rq swqe.RecvQueue
 	if mapped {
 		if o.ring, o.rq, err = k.newSRQRing(verb, attr.MaxWR, attr.MaxSGE); err != nil {
-			return err
+			return r, nil, err
 		}
 		rq = o.rq
 	}
 	if o.srq, err = k.d.CreateSRQ(pd.pd, attr, rq); err != nil {
 		k.c.free(o.ring)
-		return err
+		return r, nil, err
 	}
 	o.srq.Context = o
 	o.handle = k.c.add(o)
-	k.respond(createSRQResp{SRQHandle: o.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(attr.MaxSGE), SRQN: o.srq.Handle})
 	if mapped {
-		k.respondDriver(o.mapInfo())
+		drv = o.mapInfo()
 	}
-	return nil
+	return createSRQResp{SRQHandle: o.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(attr.MaxSGE), SRQN: o.srq.Handle}, drv, nil
 }
 
 // mapInfo is the provider's part of the answer. rxe adds its number.
@@ -175,15 +185,22 @@ func destroySRQ(k *call) error {
 	if err := k.decode(&cmd); err != nil {
 		return err
 	}
-	o, err := take[srqObj](k.c, "destroy_srq", cmd.Handle)
+	r, err := k.removeSRQ(cmd.Handle)
+	if err == nil {
+		k.respond(r)
+	}
+	return err
+}
+
+func (k *call) removeSRQ(h uint32) (r eventsResp, err error) {
+	o, err := take[srqObj](k.c, "destroy_srq", h)
+	if err == nil {
+		err = o.destroy(k.d)
+	}
 	if err != nil {
-		return err
+		return r, err
 	}
-	if err := o.destroy(k.d); err != nil {
-		return err
-	}
-	k.respond(eventsResp{k.c.forgetAsync(o.userHandle, &o.asyncEvents)})
-	return nil
+	return eventsResp{o.events.forget(o.userHandle)}, nil
 }
 
 func (o *srqObj) destroy(d *rvt.Device) error {

@@ -76,6 +76,8 @@ type call struct {
 	outCore int    // room for the answer
 	outDrv  int    // room for the driver's part of it
 	rep     *Reply
+
+	eventsTo *channel // asynchronous events of what is created; nil: the first file
 }
 
 // Write carries out one write() to the device file. buf is the whole buffer and is
@@ -87,11 +89,23 @@ func (c *Context) Write(caller *Caller, buf []byte, passed Passed) Reply {
 	if err != nil {
 		return Reply{Errno: ib.ErrnoOf(err)}
 	}
-	err = ib.NewVerbError(ib.ENODEV, "write", "", "the device is gone") // unless f runs
-	c.dev.host.Do(func(d *rvt.Device, now vtime.Time) {
+	k.own(native.Uint32(buf), func() error { return k.dispatch(&m, native.Uint32(buf)) })
+	return rep
+}
+
+// own runs a command as the owner of the device, and completes the answer.
+func (k *call) own(command uint32, run func() error) {
+	if command == cmdResizeCQ {
+		// The program expects the completions of the sends that it posted before, as
+		// far as they need no answer of a peer, to be in the queue already.
+		k.c.dev.host.Do(func(d *rvt.Device, _ vtime.Time) { k.c.Scan(d) })
+	}
+	var err error = ib.NewVerbError(ib.ENODEV, "write", "", "the device is gone") // unless it runs
+	k.c.dev.host.Do(func(d *rvt.Device, now vtime.Time) {
 		k.d, k.now = d, now
-		err = k.dispatch(&m, native.Uint32(buf))
+		err = run()
 	})
+	rep := k.rep
 	if rep.Errno = ib.ErrnoOf(err); rep.Errno != 0 {
 		for _, f := range rep.Files {
 			f.F.Close()
@@ -101,7 +115,6 @@ func (c *Context) Write(caller *Caller, buf []byte, passed Passed) Reply {
 	if len(rep.Out) == 0 {
 		rep.OutAddr = 0
 	}
-	return rep
 }
 
 // dispatch runs a command that has the right lengths.

@@ -14,6 +14,7 @@ import (
 type Caller struct {
 	// Mem is the process's memory. Regions stay bound to the memory that was given
 	// when they were registered, so it must be the same pointer for the same process.
+	// Ioctl reads it in the goroutine of its caller, at the same time as the device may.
 	Mem mr.Memory
 }
 
@@ -62,7 +63,9 @@ type Context struct {
 	qps        []*qpObj          // every QP, for Scan
 	windows    map[uint32]*mwObj // memory windows by rkey without its low byte
 	channels   map[uint64]*channel
-	asyncCh    atomic.Pointer[channel] // read by broadcast, which is not the owner
+	// asyncs are the asynchronous event files; the first is that of objects that name
+	// none. The slice is replaced, not changed: broadcast reads it and is not the owner.
+	asyncs atomic.Pointer[[]*channel]
 
 	wr decoder // reused for each work request
 }
@@ -164,7 +167,7 @@ func (c *Context) closeChannels() {
 	for _, ch := range c.channels {
 		ch.close()
 	}
-	if ch := c.asyncCh.Load(); ch != nil {
+	for _, ch := range c.asyncFiles() {
 		ch.close()
 	}
 }
@@ -179,6 +182,7 @@ func (c *Context) destroyAll(d *rvt.Device, now vtime.Time) {
 	each(c, func(o *cqObj) { _ = o.destroy(d) })
 	each(c, func(o *mwObj) { _ = o.destroy(d) })
 	each(c, func(o *mrObj) { _ = d.DeregMR(now, o.mr) })
+	each(c, func(o *dmObj) { _ = o.free() })
 	each(c, func(o *ahObj) { _ = d.DestroyAH(o.ah) })
 	each(c, func(o *pdObj) { _ = d.DeallocPD(o.pd) })
 	clear(c.objects)
@@ -192,10 +196,66 @@ func each[T any](c *Context, f func(*T)) {
 	}
 }
 
-// async sends an asynchronous event to the program. count is the object's counter of
-// such events, nil for an event of no object.
-func (c *Context) async(element uint64, t ib.EventType, count *uint32) {
-	if ch := c.asyncCh.Load(); ch != nil {
-		ch.send(encode(&asyncEventDesc{Element: element, EventType: uint32(t)}), count)
+func (c *Context) asyncFiles() []*channel {
+	if l := c.asyncs.Load(); l != nil {
+		return *l
+	}
+	return nil
+}
+
+// addAsync makes one more file of asynchronous events. The owner calls it.
+func (c *Context) addAsync(verb string) (*os.File, error) {
+	ch, r, err := newChannel(16)
+	if err != nil {
+		return nil, ib.NewVerbError(emfile, verb, "", "no pipe: "+err.Error())
+	}
+	var l []*channel
+	for i, old := range c.asyncFiles() {
+		if i > 0 && old.abandoned() { // its events would have no reader
+			old.close()
+			continue
+		}
+		l = append(l, old)
+	}
+	l = append(l, ch)
+	c.asyncs.Store(&l)
+	return r, nil
+}
+
+// asyncEvents is where the asynchronous events of one object go.
+type asyncEvents struct {
+	ch   *channel // nil: the program takes none
+	sent uint32   // events written to ch, under its lock
+}
+
+// eventsTo returns the events of a new object that go to ch, or to the first file of
+// the context if ch is nil.
+func (c *Context) eventsTo(ch *channel) asyncEvents {
+	if l := c.asyncFiles(); ch == nil && len(l) > 0 {
+		ch = l[0]
+	}
+	return asyncEvents{ch: ch}
+}
+
+// send gives the program an event of the object that it calls element.
+func (e *asyncEvents) send(element uint64, t ib.EventType) {
+	if e.ch != nil {
+		e.ch.send(encode(&asyncEventDesc{Element: element, EventType: uint32(t)}), &e.sent)
+	}
+}
+
+// forget removes the events of an object that is gone and returns how many of them
+// the program has read.
+func (e *asyncEvents) forget(element uint64) uint32 {
+	if e.ch == nil {
+		return 0
+	}
+	return e.ch.forget(element, &e.sent)
+}
+
+// broadcast sends an event that concerns no object to every file of the context.
+func (c *Context) broadcast(element uint64, t ib.EventType) {
+	for _, ch := range c.asyncFiles() {
+		ch.send(encode(&asyncEventDesc{Element: element, EventType: uint32(t)}), nil)
 	}
 }

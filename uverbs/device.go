@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"errors"
+	stdnet "net"
 	"strconv"
 	"sync"
 
@@ -55,6 +56,9 @@ type DeviceConfig struct {
 	GIDTableLen int
 	// NodeDesc is free text for sysfs.
 	NodeDesc string
+	// NoIoctl answers ENOTTY to RDMA_VERBS_IOCTL, like kernels before 4.20: programs
+	// use write() for everything.
+	NoIoctl bool
 }
 
 // ConfigOf returns the description of a device with the name, GUID and GIDs of c.
@@ -107,6 +111,8 @@ type Device struct {
 	cfg  DeviceConfig
 	abi  abi
 
+	ifindex uint32 // of NetDev; 0 if there is none
+
 	mu       sync.Mutex // guards contexts: events reach it as the owner, Open does not
 	contexts map[*Context]struct{}
 }
@@ -116,6 +122,9 @@ func NewDevice(host Host, cfg DeviceConfig) *Device {
 	d := &Device{host: host, cfg: cfg, abi: rxeABI{}, contexts: map[*Context]struct{}{}}
 	if cfg.ABI == ABIRVT {
 		d.abi = rvtABI{}
+	}
+	if nic, err := stdnet.InterfaceByName(cfg.netDev()); err == nil {
+		d.ifindex = uint32(nic.Index)
 	}
 	return d
 }
@@ -150,19 +159,19 @@ func (d *Device) HandleEvent(ev *rvt.Event) bool {
 	case ev.CQ != nil:
 		o, ok := contextOf(ev.CQ).(*cqObj)
 		if ok {
-			o.ctx.async(o.userHandle, ev.Type, &o.asyncEvents)
+			o.events.send(o.userHandle, ev.Type)
 		}
 		return ok
 	case ev.QP != nil:
 		o, ok := qpContext(ev.QP).(*qpObj)
 		if ok {
-			o.ctx.async(o.userHandle, ev.Type, &o.asyncEvents)
+			o.events.send(o.userHandle, ev.Type)
 		}
 		return ok
 	case ev.SRQ != nil:
 		o, ok := srqContext(ev.SRQ).(*srqObj)
 		if ok {
-			o.ctx.async(o.userHandle, ev.Type, &o.asyncEvents)
+			o.events.send(o.userHandle, ev.Type)
 		}
 		return ok
 	}
@@ -181,7 +190,7 @@ func (d *Device) broadcast(element uint64, t ib.EventType) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for c := range d.contexts {
-		c.async(element, t, nil)
+		c.broadcast(element, t)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestLengths(t *testing.T) {
 	require.NoError(t, err)
 	defer c2.Close()
 	require.Equal(t, ib.EINVAL, c2.Write(nil, good, nil).Errno, "GET_CONTEXT comes first")
-	require.Equal(t, enotty, p.c.Ioctl(nil, IoctlRequest, nil, nil).Errno)
+	require.Equal(t, enotty, p.c.Ioctl(nil, IoctlRequest-1, 0, nil, nil).Errno)
 }
 
 // TestHandles uses handles of another context, of another kind, and stale ones.

@@ -195,7 +195,7 @@ func (c *conn) command(rq *request) error {
 
 func (c *conn) carryOut(rq *request, p uverbs.Passed) uverbs.Reply {
 	if rq.op == opIoctl {
-		return c.ctx.ctx.Ioctl(&c.caller, uverbs.IoctlRequest, rq.data, p)
+		return c.ctx.ctx.Ioctl(&c.caller, uverbs.IoctlRequest, rq.arg, rq.data, p)
 	}
 	return c.ctx.ctx.Write(&c.caller, rq.data, p)
 }
