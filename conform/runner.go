@@ -50,7 +50,6 @@ type runner struct {
 	keys map[string]ib.RKey // of windows
 	eps  map[string]*endpoint
 	cqe  map[string]int // capacities granted; a queue is polled while it is here
-	ah   bool
 	now  time.Duration
 	// sent is the operation and length of each send, for profiles that repeat them in
 	// error completions.
