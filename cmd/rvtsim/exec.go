@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/internal/daemon"
+	"github.com/rvtsim/rvtsim/internal/notify"
 	"github.com/rvtsim/rvtsim/shim"
 )
 
@@ -24,7 +25,14 @@ type execFlags struct {
 	daemonFlags
 	node   string
 	socket string
+	via    string
 }
+
+// Values of --via.
+const (
+	viaPreload = "preload"
+	viaSeccomp = "seccomp"
+)
 
 func newExec() *cobra.Command {
 	var f execFlags
@@ -33,7 +41,8 @@ func newExec() *cobra.Command {
 		Short: "Run a program that uses libibverbs on a node",
 		Long: `Exec runs a program with the device of a node: what it opens below
 /sys/class/infiniband and /dev/infiniband is the node's. The program and libibverbs
-stay as they are; a library is preloaded.
+stay as they are; a library is preloaded. Static programs, and those in Go that open
+the device themselves, need --via seccomp: their system calls are answered instead.
 
 If no daemon is running, exec starts one for the life of the program, with one node
 unless the flags of "rvtsim up" say otherwise.`,
@@ -45,6 +54,7 @@ unless the flags of "rvtsim up" say otherwise.`,
 	cmd.Flags().StringVar(&f.node, "node", "", "the node (default the first)")
 	cmd.Flags().StringVar(&f.name, "name", daemon.DefaultName, "name of the daemon")
 	cmd.Flags().StringVar(&f.socket, "socket", "", "control socket of a daemon, also of another user; in place of --name")
+	cmd.Flags().StringVar(&f.via, "via", viaPreload, "how the program gets to see the device: preload or seccomp")
 	return cmd
 }
 
@@ -53,12 +63,18 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return envErr(err)
 	}
-	lib, err := shim.Library()
-	if err != nil {
-		return envErr(err)
-	}
-	if why := beyondPreload(prog); why != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "rvtsim: warning: %s %s: it will not see the device\n", prog, why)
+	var lib string
+	switch f.via {
+	case viaPreload:
+		if lib, err = shim.Library(); err != nil {
+			return envErr(err)
+		}
+		if why := beyondPreload(prog); why != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "rvtsim: warning: %s %s: it will not see the device\n", prog, why)
+		}
+	case viaSeccomp:
+	default:
+		return usage(fmt.Errorf("--via %q: want preload or seccomp", f.via))
 	}
 	socket := f.socket
 	if socket == "" {
@@ -114,6 +130,9 @@ func environment(lib, socket, node string) []string {
 
 // become replaces this process with the program.
 func (f *execFlags) become(prog string, args []string, lib, socket, node string) error {
+	if f.via == viaSeccomp {
+		return runNotified(prog, args, socket, node)
+	}
 	err := syscall.Exec(prog, args, environment(lib, socket, node))
 	return envErr(&os.PathError{Op: "exec", Path: prog, Err: err})
 }
@@ -131,7 +150,24 @@ func (f *execFlags) runAlone(prog string, args []string, lib string) error {
 	if err != nil {
 		return err
 	}
+	if f.via == viaSeccomp {
+		return runNotified(prog, args, d.Socket(), n.Name)
+	}
 	return runChild(prog, args, environment(lib, d.Socket(), n.Name))
+}
+
+// runNotified runs a program without preloading anything, and ends as it ends.
+func runNotified(prog string, args []string, socket, node string) error {
+	code, err := notify.Run(notify.Config{
+		Prog: prog, Args: args, Env: os.Environ(), Socket: socket, Node: node, Root: daemon.ViewOf(socket, node),
+	})
+	switch {
+	case err != nil:
+		return envErr(err)
+	case code != 0:
+		return &exitError{Code: code}
+	}
+	return nil
 }
 
 // startAlone starts the daemon. If nobody has said which address to use, another one

@@ -121,6 +121,7 @@ var table = []Rule{
 	{Package: "internal/report", Kind: Open, Reason: "prints results"},
 	{Package: "internal/replay", Kind: Open, Reason: "re-runs a recorded run"},
 	{Package: "internal/daemon/...", Kind: Open, Reason: "hosts devices for other processes"},
+	{Package: "internal/notify", Kind: Open, Reason: "answers the system calls of programs, and speaks to the daemon for them"},
 
 	// Checks and tests.
 	{Package: "internal/arch", Kind: Shell, Reason: "judges the source; must build when the rest does not"},

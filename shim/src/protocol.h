@@ -17,6 +17,8 @@
 #define RVTSIM_DEV_CM 2
 
 /* Operations. */
+/* arg of OPEN and ATTACH is 0, or from a launcher the process that it speaks for, whose
+ * memory it passes. */
 #define RVTSIM_OPEN 1   /* kind, index; passes /proc/self/mem; answer: token, memfd, eventfd */
 #define RVTSIM_ATTACH 2 /* token: this process shares a context that was opened before */
 #define RVTSIM_WRITE 3  /* a write() to the device file */
