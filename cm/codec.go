@@ -38,8 +38,8 @@ func whole[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c *codec, off, bytes int, v *
 	field(c, off, 0, 8*bytes, v)
 }
 
-// flag moves one bit.
-func flag(c *codec, off, bit int, v *bool) {
+// oneBit moves one bit.
+func oneBit(c *codec, off, bit int, v *bool) {
 	var x uint8
 	if *v {
 		x = 1
