@@ -74,6 +74,7 @@ func (c *Config) device(port fabric.Port) (rvt.Config, error) {
 	d.MTU, d.Seed, d.DistinctKeys = port.MTU(), c.Seed, c.DistinctKeys
 	if c.Profile.Name != "" {
 		d.Profile = c.Profile
+		d.Driver = qp.DriverByName(c.Profile.Name)
 	}
 	if c.Limits != (rvt.Limits{}) {
 		d.Limits = c.Limits

@@ -131,6 +131,8 @@ var table = []Rule{
 	{Package: "internal/pcaptext", Kind: Open, Reason: "prints captures for golden tests"},
 	{Package: "tests/...", Kind: Open, Reason: "tests that span packages"},
 	{Package: "examples/...", Kind: Open, Reason: "programs for the reader"},
+	{Package: "conform", Kind: Open, Reason: "the conformance suite: cases, runner, expectations"},
+	{Package: "internal/spectables", Kind: Open, Reason: "holds spec/tables against the code"},
 	{Package: "tools/...", Kind: Open, Reason: "programs the Makefile runs"},
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/uverbs"
@@ -50,6 +51,7 @@ func (h *hosted) start(port fabric.Port, abi string) error {
 	dc := rvt.DefaultConfig(deviceName, port.LocalGID())
 	dc.GUID, dc.Seed = guidOf(h.cfg.Address), uint64(dc.GIDs[0][15])
 	dc.MTU, dc.Profile, dc.Limits = min(h.cfg.MTU, port.MTU()), h.cfg.Profile, h.cfg.Limits
+	dc.Driver = qp.DriverByName(dc.Profile.Name)
 	dev, err := rvt.New(dc)
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ func deviceConfig(f *topology.File, i int, seed uint64) rvt.Config {
 	cfg.GUID = 0x0200_0000_0000_0000 | uint64(i+1)
 	cfg.MTU = n.MTU
 	cfg.Profile, _ = qp.ProfileByName(string(n.Profile)) // the file was checked
+	cfg.Driver = qp.DriverByName(cfg.Profile.Name)
 	cfg.Seed = fabric.Mix(seed, uint64(i))
 	l := &cfg.Limits
 	l.MaxQP, l.MaxQPWR, l.MaxCQE, l.MaxSGE, l.MaxInline, l.MaxSRQWR = n.Limits.MaxQP, n.Limits.MaxQPWR, n.Limits.MaxCQE, n.Limits.MaxSGE, n.Limits.MaxInline, n.Limits.MaxSRQWR
