@@ -17,7 +17,7 @@ func (w *World) settle(n *Node) {
 		w.dispatch(n)
 		busy := w.stepApps(n)
 		busy = w.emit(n) || busy
-		if !busy && !n.Dev.HasEvents() {
+		if !busy && !n.Dev.HasEvents() || n.quiet() {
 			break
 		}
 		if round == maxRounds {
@@ -30,6 +30,11 @@ func (w *World) settle(n *Node) {
 	if w.cfg.Check && w.failure == nil {
 		w.failure = checkQueues(n)
 	}
+}
+
+// quiet reports whether it is plain that nothing is left to do.
+func (n *Node) quiet() bool {
+	return len(n.polled) == 0 && len(n.ready) == 0 && !n.Dev.HasEvents() && !n.Dev.Pending()
 }
 
 // rearm makes sure that the node is woken no later than its device's deadline. A key
@@ -62,16 +67,39 @@ func (w *World) deliverEvent(n *Node, ev *rvt.Event) {
 	case ev.SRQ != nil:
 		ctx = ev.SRQ.Context
 	}
-	if app, ok := ctx.(App); ok {
-		if s := n.slots[app]; s != nil && s.sink != nil {
-			n.wake(s)
-			s.sink.OnEvent(*ev)
-			return
-		}
+	if s := n.find(ctx); s != nil && s.sink != nil {
+		n.wake(s)
+		s.sink.OnEvent(*ev)
+		return
 	}
 	if !ev.Comp && int(ev.Type) < len(n.Events) {
 		n.Events[ev.Type]++
 	}
+}
+
+// fewApps is up to how many applications a search is faster than a map.
+const fewApps = 4
+
+// find returns the application that is an object's Context, nil if none is.
+func (n *Node) find(ctx any) *appSlot {
+	app, ok := ctx.(App)
+	if !ok {
+		return nil
+	}
+	if len(n.driven)+len(n.polled) > fewApps {
+		return n.slots[app]
+	}
+	for _, s := range n.driven {
+		if s.app == app {
+			return s
+		}
+	}
+	for _, s := range n.polled {
+		if s.app == app {
+			return s
+		}
+	}
+	return nil
 }
 
 // stepApps runs the applications that are ready or polled.

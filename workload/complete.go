@@ -109,6 +109,10 @@ func (e *Endpoint) sent(c *conn, p *posted) {
 	e.stats.Completed++
 	e.stats.Ops[p.op]++
 	e.stats.Bytes += uint64(p.size)
+	if e.Spec.RKey != RKeyGood && p.par.Has(swqe.OpRDMA) && p.size > 0 && e.Spec.reliable() {
+		e.violate(c, "send wr %d (%v) succeeded without a right to the memory", p.index, p.op)
+		return
+	}
 	at := e.lay.sendSlot(c.i*e.Spec.Depth + int(p.index%uint64(e.Spec.Depth)))
 	buf := e.buf[at : at+p.size]
 	switch {

@@ -74,6 +74,9 @@ func (v *verifier) received(from *Endpoint, c *conn, to *Endpoint, d *conn) {
 			want++
 		}
 	}
+	if msn := ib.MSN(c.send.posted) & ib.PSNMask; d.q.RMSN != msn {
+		v.add(to, d, "has MSN %d after %d messages", d.q.RMSN, c.send.posted)
+	}
 	if d.recv.got != want {
 		v.add(to, d, "received %d messages, the peer sent %d", d.recv.got, want)
 	}
