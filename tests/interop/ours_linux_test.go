@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -12,9 +13,11 @@ import (
 	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/tests/interop/lab"
 	"github.com/rvtsim/rvtsim/verbs"
+	"github.com/rvtsim/rvtsim/vtime"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -38,6 +41,7 @@ type ours struct {
 type options struct {
 	profile qp.Profile
 	faults  fabric.ImpairmentConfig
+	inLoss  float64 // share of the packets that arrive and are ignored
 	seed    uint64
 	noGSO   bool
 	mtu     ib.MTU
@@ -58,6 +62,9 @@ func openOurs(t *testing.T, f family, o options) *ours {
 		policy, err := fabric.NewImpairment(o.faults, o.seed)
 		require.NoError(t, err)
 		port = fabric.NewImpaired(port, policy, node.Now)
+	}
+	if o.inLoss > 0 {
+		port = &deaf{Port: port, Waiter: port.(fabric.Waiter), loss: o.inLoss, rng: rand.New(rand.NewPCG(o.seed, 1))}
 	}
 	h.dev, err = verbs.Open(verbs.Config{Port: port, Profile: o.profile, MTU: o.mtu, Seed: o.seed, DistinctKeys: true})
 	require.NoError(t, err)
@@ -218,4 +225,10 @@ func (h *ours) event(d time.Duration) int {
 		return lab.RecvCQ
 	}
 	return lab.SendCQ
+}
+
+// details returns a copy of the port's figures.
+func (h *ours) details() (d udp.Details) {
+	h.must(h.dev.Node().Do(func(*rvt.Device, vtime.Time) { d = *h.port.Details() }))
+	return d
 }

@@ -64,7 +64,9 @@ type greeting struct {
 	gid ib.GID
 }
 
-func (g greeting) String() string { return fmt.Sprintf("0000:%06x:%06x:%x\x00", uint32(g.qpn), uint32(g.psn), g.gid[:]) }
+func (g greeting) String() string {
+	return fmt.Sprintf("0000:%06x:%06x:%x\x00", uint32(g.qpn), uint32(g.psn), g.gid[:])
+}
 
 func readGreeting(r io.Reader) (g greeting, err error) {
 	b := make([]byte, greetingBytes)
@@ -121,7 +123,7 @@ func (p *pingpong) run(t *testing.T, o options) {
 	require.NoError(t, err)
 	require.Contains(t, output, fmt.Sprintf("%d iters in", p.count), output)
 	require.NotContains(t, output, "invalid data", output)
-	if d := peer.h.port.Details(); o.faults.IsZero() {
+	if d := peer.h.details(); o.faults.IsZero() {
 		require.Zero(t, d.TxUnreachable+d.TxTooLong+d.TxMalformed+d.TxOther, "datagrams refused by the system: %+v", d)
 		require.Zero(t, peer.h.dev.Counters().Port.RxBadICRC, "ICRC of packets from the kernel")
 	}
