@@ -131,7 +131,7 @@ type cqState struct {
 	items   []item
 	expect  int // posted work that will put a completion here
 	arm     Place
-	missed  bool // completions waited when it was armed, and nobody has polled since
+	missed  int // completions that waited when it was armed and still do: none of them sends an event
 	channel bool
 }
 
@@ -296,8 +296,8 @@ func (t *Tracker) SendDone(q *qp.QP, w *swqe.SWQE, status ib.WCStatus, entered b
 // Polled is told that the n oldest completions of a queue were polled.
 func (t *Tracker) Polled(c *cq.CQ, n int) {
 	cs := t.cq(c)
-	cs.missed = false
 	n = min(n, len(cs.items))
+	cs.missed = max(cs.missed-n, 0)
 	for _, it := range cs.items[:n] {
 		if it.st.dead {
 			if t.checks.Lifetime {

@@ -186,6 +186,17 @@ func TestStrictLostWakeup(t *testing.T) {
 	_, err = q.a.ch.Get(over())
 	require.Error(t, err)
 	q.silent()
+	// One of two is polled.
+	r := newStrictPair(t, true, nil)
+	require.NoError(t, r.qa.PostSend(r.write(0, 0), r.write(1, 0)))
+	require.Eventually(t, func() bool { r.a.d.Progress(); return r.a.d.Counters().Device.MessagesSent == 2 }, 20*time.Second, time.Millisecond)
+	require.NoError(t, r.a.cq.ReqNotify(false))
+	n, err := r.a.cq.Poll(make([]WC, 1))
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	_, err = r.a.ch.Get(over())
+	require.Error(t, err)
+	r.reported(r.a.d, &strict.LostWakeup, r.a.cq, "get_cq_event")
 }
 
 // field reports ucx-ack-wrong-cq, core-cq-ack-python
@@ -363,6 +374,8 @@ func strictSilent(t *testing.T, typ ib.QPType) {
 	require.NoError(t, p.qa.ToInit(ca))
 	require.NoError(t, p.qb.ToInit(cb))
 	const window, rounds = 8, 1000
+	require.NoError(t, a.cq.Resize(4)) // no larger than it has to be
+	require.NoError(t, b.cq.Resize(window))
 	recv := func(i int) {
 		require.NoError(t, p.qb.PostRecv(RecvWR{WRID: uint64(i), SGL: b.sgl(i%window*64, 64)}))
 	}
