@@ -5,6 +5,7 @@ import (
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/vtime"
 )
 
 type pdObj struct{ pd *rvt.PD }
@@ -53,7 +54,8 @@ func (k *call) removePD(h uint32) error {
 }
 
 // regMRCmd (ibv_reg_mr) registers memory of the caller. As in the kernel, the address
-// for peers must have the same offset within its page, and the memory must be there.
+// for peers must have the same offset within its page, and the memory must be there,
+// unless it is registered ON_DEMAND. Memory is never pinned, so that costs nothing.
 func regMRCmd(k *call) error {
 	var cmd regMR
 	if err := k.decode(&cmd); err != nil {
@@ -63,10 +65,11 @@ func regMRCmd(k *call) error {
 	if pd == nil {
 		return noHandle("reg_mr", "protection domain")
 	}
-	if err := k.checkRange("reg_mr", cmd.Start, cmd.Length, cmd.HCAVA); err != nil {
+	acc := ib.Access(cmd.AccessFlags)
+	if err := k.checkRange("reg_mr", cmd.Start, cmd.Length, cmd.HCAVA, acc); err != nil {
 		return err
 	}
-	m, err := k.d.RegMR(pd.pd, k.caller.Mem, cmd.Start, cmd.Length, cmd.HCAVA, ib.Access(cmd.AccessFlags))
+	m, err := k.d.RegMR(pd.pd, k.caller.Mem, cmd.Start, cmd.Length, cmd.HCAVA, acc&^ib.AccessOnDemand)
 	if err != nil {
 		return err
 	}
@@ -75,8 +78,9 @@ func regMRCmd(k *call) error {
 }
 
 // checkRange refuses a range that the caller does not have. The kernel pins every
-// page; here the first and the last byte stand for them.
-func (k *call) checkRange(verb string, start, length, iova uint64) error {
+// page; here the first and the last byte stand for them. With ON_DEMAND there may be
+// anything or nothing: an access that finds nothing fails when it comes.
+func (k *call) checkRange(verb string, start, length, iova uint64, acc ib.Access) error {
 	switch {
 	case k.caller.Mem == nil:
 		return ib.NewVerbError(ib.EINVAL, verb, "", "the caller has no memory")
@@ -84,6 +88,9 @@ func (k *call) checkRange(verb string, start, length, iova uint64) error {
 		return ib.NewVerbError(ib.EINVAL, verb, "", "hca_va and start differ in their offset within a page")
 	case length == 0 || start+length < start:
 		return ib.NewVerbError(ib.EINVAL, verb, "", "length is 0, or the range wraps")
+	}
+	if acc&ib.AccessOnDemand != 0 {
+		return nil
 	}
 	var probe [2]byte
 	ops := []mr.Op{{Addr: start, Buf: probe[:1]}, {Addr: start + length - 1, Buf: probe[1:]}}
@@ -116,13 +123,13 @@ func reregMRCmd(k *call) error {
 	}
 	var c rvt.Rereg
 	if cmd.Flags&reregTranslation != 0 {
-		if err := k.checkRange(verb, cmd.Start, cmd.Length, cmd.HCAVA); err != nil {
+		if err := k.checkRange(verb, cmd.Start, cmd.Length, cmd.HCAVA, ib.Access(cmd.AccessFlags)); err != nil {
 			return err
 		}
 		c.Mem, c.Base, c.Length, c.IOVA = k.caller.Mem, cmd.Start, cmd.Length, cmd.HCAVA
 	}
 	if cmd.Flags&reregAccess != 0 {
-		acc := ib.Access(cmd.AccessFlags)
+		acc := ib.Access(cmd.AccessFlags) &^ ib.AccessOnDemand
 		c.Access = &acc
 	}
 	if cmd.Flags&reregPD != 0 {
@@ -150,10 +157,17 @@ func (k *call) removeMR(h uint32) error {
 		return err
 	}
 	k.c.Scan(k.d)
-	if err := k.d.DeregMR(k.now, o.mr); err != nil {
+	if err := o.dereg(k.d, k.now); err != nil {
 		return err
 	}
 	delete(k.c.objects, h)
+	return nil
+}
+
+func (o *mrObj) dereg(d *rvt.Device, now vtime.Time) error {
+	if err := d.DeregMR(now, o.mr); err != nil {
+		return err
+	}
 	if o.dm != nil {
 		o.dm.users--
 	}

@@ -53,6 +53,12 @@ const (
 	widthX4         = 2
 	speedEDR        = 32
 	maxVLNum        = 1
+	// On-demand paging: of any memory that the program has or will have (implicit), for
+	// every operation that the transport has, received through an SRQ or not.
+	odpGeneral = 1 | 2          // IBV_ODP_SUPPORT, _IMPLICIT
+	odpUD      = 1 | 2 | 32     // SEND, RECV, SRQ_RECV
+	odpUC      = odpUD | 4      // WRITE
+	odpRC      = odpUC | 8 | 16 // READ, ATOMIC
 )
 
 func (k *call) deviceAttr() queryDeviceResp {
@@ -96,6 +102,7 @@ func queryDeviceEx(k *call) error {
 	r := exQueryDeviceResp{Base: k.deviceAttr()}
 	r.ResponseLength = k.responseLength(r)
 	r.DeviceCapFlagsEx = uint64(r.Base.DeviceCapFlags)
+	r.ODPCaps = [3]uint64{odpGeneral, odpUC<<32 | odpRC, odpUD} // general; RC and UC; UD
 	k.respond(r)
 	return nil
 }

@@ -181,7 +181,7 @@ func (c *Context) destroyAll(d *rvt.Device, now vtime.Time) {
 	each(c, func(o *srqObj) { _ = o.destroy(d) })
 	each(c, func(o *cqObj) { _ = o.destroy(d) })
 	each(c, func(o *mwObj) { _ = o.destroy(d) })
-	each(c, func(o *mrObj) { _ = d.DeregMR(now, o.mr) })
+	each(c, func(o *mrObj) { _ = o.dereg(d, now) })
 	each(c, func(o *dmObj) { _ = o.free() })
 	each(c, func(o *ahObj) { _ = d.DestroyAH(o.ah) })
 	each(c, func(o *pdObj) { _ = d.DeallocPD(o.pd) })

@@ -73,6 +73,12 @@ var layouts = []struct {
 	{createSRQ{}, "ib_uverbs_create_srq", "response user_handle pd_handle max_wr max_sge srq_limit"},
 	{createSRQResp{}, "ib_uverbs_create_srq_resp", "srq_handle max_wr max_sge srqn"},
 	{modifySRQ{}, "ib_uverbs_modify_srq", "srq_handle attr_mask max_wr srq_limit"},
+	{ioctlHdr{}, "ib_uverbs_ioctl_hdr", "length object_id method_id num_attrs reserved1 driver_id reserved2"},
+	{ioctlAttr{}, "ib_uverbs_attr", "attr_id len flags attr_data data"},
+	{queryPortRespEx{}, "ib_uverbs_query_port_resp_ex", "legacy_resp port_cap_flags2 reserved"},
+	{gidEntry{}, "ib_uverbs_gid_entry", "gid gid_index port_num gid_type netdev_ifindex"},
+	{uverbsSGE{}, "ib_uverbs_sge", "addr length lkey"},
+	{qpCaps{}, "ib_uverbs_qp_cap", "max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data"},
 	{querySRQResp{}, "ib_uverbs_query_srq_resp", "max_wr max_sge srq_limit reserved"},
 }
 
@@ -108,6 +114,22 @@ var constants = []struct {
 	{16, "sizeof(struct mminfo)"}, {24, "sizeof(struct rxe_create_srq_resp)"}, {8, "sizeof(struct rxe_create_ah_resp)"}, {32, "sizeof(struct rxe_create_qp_resp)"},
 	{20, "offsetof(struct ib_uverbs_send_wr, ex.imm_data)"}, {24, "offsetof(struct ib_uverbs_send_wr, wr.ud.ah)"}, {48, "offsetof(struct ib_uverbs_send_wr, wr.atomic.rkey)"},
 	{52, "offsetof(struct ib_uverbs_ex_create_qp, create_flags)"}, {cmdDestroySRQ, "IB_USER_VERBS_CMD_DESTROY_SRQ"}, {cmdPostSRQRecv, "IB_USER_VERBS_CMD_POST_SRQ_RECV"},
+	{IoctlRequest, "RDMA_VERBS_IOCTL"}, {ioctlHdrBytes, "sizeof(struct ib_uverbs_ioctl_hdr)"}, {ioctlAttrBytes, "sizeof(struct ib_uverbs_attr)"},
+	{attrDataOff, "offsetof(struct ib_uverbs_attr, data)"}, {attrFlagsOff, "offsetof(struct ib_uverbs_attr, flags)"},
+	{attrMandatory, "UVERBS_ATTR_F_MANDATORY"}, {attrValidOutput, "UVERBS_ATTR_F_VALID_OUTPUT"},
+	{objPD, "UVERBS_OBJECT_PD"}, {objCQ, "UVERBS_OBJECT_CQ"}, {objQP, "UVERBS_OBJECT_QP"}, {objSRQ, "UVERBS_OBJECT_SRQ"}, {objAH, "UVERBS_OBJECT_AH"},
+	{objMR, "UVERBS_OBJECT_MR"}, {objMW, "UVERBS_OBJECT_MW"}, {objDM, "UVERBS_OBJECT_DM"}, {objAsyncEvent, "UVERBS_OBJECT_ASYNC_EVENT"},
+	{methodGIDEntry, "UVERBS_METHOD_QUERY_GID_ENTRY"}, {methodQueryContext, "UVERBS_METHOD_QUERY_CONTEXT"}, {methodGetContext, "UVERBS_METHOD_GET_CONTEXT"},
+	{methodRegDmabufMR, "UVERBS_METHOD_REG_DMABUF_MR"}, {methodQueryMR, "UVERBS_METHOD_QUERY_MR"}, {methodAdviseMR, "UVERBS_METHOD_ADVISE_MR"},
+	{methodDestroy, "UVERBS_METHOD_MR_DESTROY"}, {methodDestroy, "UVERBS_METHOD_DM_FREE"}, {methodDestroy, "UVERBS_METHOD_SRQ_DESTROY"},
+	{attrUHWIn, "UVERBS_ATTR_UHW_IN"}, {attrUHWOut, "UVERBS_ATTR_UHW_OUT"}, {attrWriteCmd, "UVERBS_ATTR_WRITE_CMD"}, {attrCoreOut, "UVERBS_ATTR_CORE_OUT"},
+	{attrInfoList, "UVERBS_ATTR_INFO_HANDLES_LIST"}, {attrTableNum, "UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES"}, {attrEntryResp, "UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY"},
+	{attrCQEventFD, "UVERBS_ATTR_CREATE_CQ_EVENT_FD"}, {attrCQChannel, "UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL"}, {attrQPRespNum, "UVERBS_ATTR_CREATE_QP_RESP_QP_NUM"},
+	{attrQPType, "UVERBS_ATTR_CREATE_QP_TYPE"}, {attrQPRecvCQ, "UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE"}, {attrSRQRespNum, "UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM"},
+	{attrSRQType, "UVERBS_ATTR_CREATE_SRQ_TYPE"}, {attrDMAlignment, "UVERBS_ATTR_ALLOC_DM_ALIGNMENT"}, {attrDMMRRespRKey, "UVERBS_ATTR_REG_DM_MR_RESP_RKEY"},
+	{attrDMMRDM, "UVERBS_ATTR_REG_DM_MR_DM_HANDLE"}, {attrAdviseSGEs, "UVERBS_ATTR_ADVISE_MR_SGE_LIST"}, {attrMRRespIOVA, "UVERBS_ATTR_QUERY_MR_RESP_IOVA"},
+	{qpfSQSigAll, "IB_UVERBS_QP_CREATE_SQ_SIG_ALL"}, {qpfKnown, "IB_UVERBS_QP_CREATE_SQ_SIG_ALL | IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | IB_UVERBS_QP_CREATE_SCATTER_FCS | IB_UVERBS_QP_CREATE_CVLAN_STRIPPING | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING"},
+	{gidTypeRoCEv2, "IB_UVERBS_GID_TYPE_ROCE_V2"}, {driverRXE, "RDMA_DRIVER_RXE"}, {driverHFI1, "RDMA_DRIVER_HFI1"},
 	{cmdPostSend, "IB_USER_VERBS_CMD_POST_SEND"}, {cmdReqNotifyCQ, "IB_USER_VERBS_CMD_REQ_NOTIFY_CQ"},
 }
 
@@ -115,7 +137,7 @@ var constants = []struct {
 // compiler lays them out.
 func TestLayout(t *testing.T) {
 	var src strings.Builder
-	src.WriteString("#include <stdio.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <rdma/ib_user_verbs.h>\n#include <rdma/rdma_user_rxe.h>\n#include <rdma/rvt-abi.h>\nint main(void) {\n")
+	src.WriteString("#include <stdio.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <rdma/rdma_user_ioctl_cmds.h>\n#include <rdma/ib_user_ioctl_cmds.h>\n#include <rdma/ib_user_ioctl_verbs.h>\n#include <rdma/rdma_user_rxe.h>\n#include <rdma/rvt-abi.h>\nint main(void) {\n")
 	emit := func(expr string) { fmt.Fprintf(&src, "printf(\"%%zu\\n\", (size_t)(%s));\n", expr) }
 	var want []int
 	var names []string
