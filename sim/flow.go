@@ -27,6 +27,8 @@ func (w *World) AddFlow(spec workload.Spec, from, to *Node) (*Flow, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Share(&w.scratch)
+	s.Share(&w.scratch)
 	ci, err := c.Setup(w.now)
 	if err != nil {
 		return nil, err

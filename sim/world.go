@@ -13,6 +13,7 @@ import (
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
+	"github.com/rvtsim/rvtsim/workload"
 )
 
 // Config describes a world.
@@ -104,11 +105,12 @@ type World struct {
 	// failure is the first rule that was broken, with Config.Check.
 	failure error
 
-	active []*Node // nodes with packets in this instant
-	out    rvt.Outbox
-	gather mr.Batch
-	buf    []byte
-	events [64]rvt.Event
+	active  []*Node // nodes with packets in this instant
+	out     rvt.Outbox
+	gather  mr.Batch
+	buf     []byte
+	events  [64]rvt.Event
+	scratch workload.Scratch
 }
 
 // Stats counts what a world did.

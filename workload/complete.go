@@ -12,12 +12,12 @@ import (
 // pollSends takes all completions of the send queues.
 func (e *Endpoint) pollSends(now vtime.Time) (progress bool) {
 	for {
-		n := e.scq.Poll(e.wcs[:])
-		for i := range e.wcs[:n] {
-			e.sendDone(now, &e.wcs[i])
+		n := e.scq.Poll(e.tmp.wcs[:])
+		for i := range e.tmp.wcs[:n] {
+			e.sendDone(now, &e.tmp.wcs[i])
 		}
 		progress = progress || n > 0
-		if n < len(e.wcs) {
+		if n < len(e.tmp.wcs) {
 			return progress
 		}
 	}

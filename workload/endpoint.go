@@ -87,12 +87,21 @@ type Endpoint struct {
 	wakeAt  vtime.Time
 	srqRing recvRing
 
+	tmp *Scratch // not nil
+}
+
+// Scratch is room that an endpoint needs only during a call. Endpoints that share an
+// owner may share it, which keeps it in the cache.
+type Scratch struct {
 	wcs   [32]cq.WC
 	wrs   []swqe.SendWR
 	sges  []mr.SGE
 	recvs []swqe.RecvWR
 	rsges []mr.SGE
 }
+
+// Share makes the endpoint use s instead of room of its own.
+func (e *Endpoint) Share(s *Scratch) { e.tmp = s }
 
 // conn is one QP of an endpoint with what it sends and receives.
 type conn struct {
@@ -117,7 +126,7 @@ func newEndpoint(spec Spec, dev *rvt.Device, client bool) (*Endpoint, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Endpoint{Spec: spec, dev: dev, client: client, wakeAt: vtime.Never}
+	e := &Endpoint{Spec: spec, dev: dev, client: client, wakeAt: vtime.Never, tmp: new(Scratch)}
 	c, s := role{true, spec.Bidirectional}, role{spec.Bidirectional, true}
 	e.role, e.out = c, toServer
 	own, other := c, s

@@ -72,12 +72,12 @@ func (e *Endpoint) stepReceives(now vtime.Time) (progress bool) {
 		progress = e.replenish()
 	}
 	for {
-		n := e.rcq.Poll(e.wcs[:])
-		for i := range e.wcs[:n] {
-			e.recvDone(now, &e.wcs[i])
+		n := e.rcq.Poll(e.tmp.wcs[:])
+		for i := range e.tmp.wcs[:n] {
+			e.recvDone(now, &e.tmp.wcs[i])
 		}
 		progress = progress || n > 0
-		if n < len(e.wcs) {
+		if n < len(e.tmp.wcs) {
 			break
 		}
 	}
@@ -105,16 +105,16 @@ func (e *Endpoint) replenish() (progress bool) {
 func (e *Endpoint) replenishRing(c *conn, r *recvRing) bool {
 	any := false
 	for len(r.free) > 0 {
-		e.recvs, e.rsges = e.recvs[:0], e.rsges[:0]
+		e.tmp.recvs, e.tmp.rsges = e.tmp.recvs[:0], e.tmp.rsges[:0]
 		for _, slot := range r.free[:min(len(r.free), e.Spec.batch())] {
-			e.recvs = append(e.recvs, e.buildRecv(c, r, slot))
+			e.tmp.recvs = append(e.tmp.recvs, e.buildRecv(c, r, slot))
 		}
 		var n int
 		var err error
 		if c == nil {
-			n, err = e.dev.PostSRQRecv(e.srq, e.recvs)
+			n, err = e.dev.PostSRQRecv(e.srq, e.tmp.recvs)
 		} else {
-			n, err = e.dev.PostRecv(c.q, e.recvs)
+			n, err = e.dev.PostRecv(c.q, e.tmp.recvs)
 		}
 		for _, slot := range r.free[:n] {
 			r.seq[slot] = r.next + 1
@@ -137,9 +137,9 @@ func (e *Endpoint) buildRecv(c *conn, r *recvRing, slot int) swqe.RecvWR {
 	if c != nil {
 		queue = c.i
 	}
-	seq := r.next + uint64(len(e.recvs))
+	seq := r.next + uint64(len(e.tmp.recvs))
 	at := e.lay.recvSlot(r.first + slot)
-	sgl := e.pieces(&e.rsges, localBase+uint64(at), e.lay.recvBytes, e.local.LKey, false, mix(e.Spec.Seed, seq))
+	sgl := e.pieces(&e.tmp.rsges, localBase+uint64(at), e.lay.recvBytes, e.local.LKey, false, mix(e.Spec.Seed, seq))
 	return swqe.RecvWR{WRID: recvWRID(queue, slot, seq), SGL: sgl}
 }
 

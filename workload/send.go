@@ -89,19 +89,19 @@ func (e *Endpoint) postQP(now vtime.Time, c *conn) (n int, again bool) {
 	s := &c.send
 	for e.err == nil && !c.down {
 		room := min(e.Spec.Depth-int(s.posted-s.retired), e.Spec.batch())
-		e.wrs, e.sges = e.wrs[:0], e.sges[:0]
-		for len(e.wrs) < room && e.more(s) && now >= s.paceAt {
+		e.tmp.wrs, e.tmp.sges = e.tmp.wrs[:0], e.tmp.sges[:0]
+		for len(e.tmp.wrs) < room && e.more(s) && now >= s.paceAt {
 			e.build(now, c)
 		}
-		if len(e.wrs) == 0 {
+		if len(e.tmp.wrs) == 0 {
 			return n, room > 0 && e.more(s)
 		}
-		done, err := e.dev.PostSend(c.q, e.wrs)
+		done, err := e.dev.PostSend(c.q, e.tmp.wrs)
 		n += done
 		e.stats.Posted += uint64(done)
-		if done < len(e.wrs) {
+		if done < len(e.tmp.wrs) {
 			// What was not taken was never posted.
-			s.posted -= uint64(len(e.wrs) - done)
+			s.posted -= uint64(len(e.tmp.wrs) - done)
 			if c.q.State == ib.StateRTS || c.q.State == ib.StateSQD {
 				e.fail(err)
 			} else {
@@ -120,7 +120,7 @@ func (e *Endpoint) more(s *sender) bool {
 	return !e.stopped || s.posted > 0 && !e.Spec.signaled(s.posted-1)
 }
 
-// build appends the next work request of c to e.wrs and accounts for it.
+// build appends the next work request of c to e.tmp.wrs and accounts for it.
 func (e *Endpoint) build(now vtime.Time, c *conn) {
 	s := &c.send
 	m := s.script.at(s.posted)
@@ -151,9 +151,9 @@ func (e *Endpoint) build(now vtime.Time, c *conn) {
 	if wr.Flags&ib.SendInline != 0 {
 		wr.Inline = buf
 	} else {
-		wr.SGL = e.pieces(&e.sges, localBase+uint64(at), m.size, e.local.LKey, m.par.Has(swqe.OpAtomic), m.draw)
+		wr.SGL = e.pieces(&e.tmp.sges, localBase+uint64(at), m.size, e.local.LKey, m.par.Has(swqe.OpAtomic), m.draw)
 	}
-	e.wrs = append(e.wrs, wr)
+	e.tmp.wrs = append(e.tmp.wrs, wr)
 	s.posted++
 	if r := e.Spec.RateBitsPerSecond; r > 0 {
 		gap := float64(m.size) * 8 * float64(time.Second) / float64(r)

@@ -85,32 +85,37 @@ func (v *verifier) received(from *Endpoint, c *conn, to *Endpoint, d *conn) {
 // written compares each write slot with what all WRITEs to it leave: the last one, and
 // behind its end what longer ones before it wrote.
 func (v *verifier) written(from *Endpoint, c *conn, to *Endpoint) {
-	l := &to.lay
-	if l.writeSlots == 0 || !from.Spec.Verify {
+	if to.lay.writeSlots == 0 || !from.Spec.Verify {
 		return
 	}
 	depth := uint64(from.Spec.Depth)
 	for k := range min(depth, c.send.posted) {
-		at := l.writeSlot(c.i*from.Spec.Depth + int(k))
-		slot := to.buf[at : at+l.writeMax-gapBytes/2-8]
-		covered := 0
+		at := to.lay.writeSlot(c.i*from.Spec.Depth + int(k))
+		slot := to.buf[at : at+to.lay.writeMax-gapBytes/2-8]
 		last := c.send.posted - 1
-		last -= (last - k) % depth
-		for i := last; ; i -= depth {
-			if m := c.send.script.at(i); m.writes() && m.size > covered {
-				if x := c.send.script.pattern(i).mismatch(slot[covered:m.size], covered); x >= 0 {
-					v.add(to, nil, "memory of qp %v: byte %d of what WRITE %d left is %#x", c.q.QPN, covered+x, i, slot[covered+x])
-					break
-				}
-				covered = m.size
+		v.slot(to, c, slot, last-(last-k)%depth, depth)
+	}
+}
+
+// slot checks one write slot. i is the last message that may have been written to it,
+// every depth-th before it the others.
+func (v *verifier) slot(to *Endpoint, c *conn, slot []byte, i, depth uint64) {
+	covered := 0
+	for {
+		if m := c.send.script.at(i); m.writes() && m.size > covered {
+			if x := c.send.script.pattern(i).mismatch(slot[covered:m.size], covered); x >= 0 {
+				v.add(to, nil, "memory of qp %v: byte %d of what WRITE %d left is %#x", c.q.QPN, covered+x, i, slot[covered+x])
+				return
 			}
-			if i < depth {
-				break
-			}
+			covered = m.size
 		}
-		if x := untouched(slot[covered:]); x >= 0 {
-			v.add(to, nil, "memory of qp %v: byte %d of write slot %d changed, no WRITE reaches that far", c.q.QPN, covered+x, k)
+		if i < depth {
+			break
 		}
+		i -= depth
+	}
+	if x := untouched(slot[covered:]); x >= 0 {
+		v.add(to, nil, "memory of qp %v: byte %d of the slot of WRITE %d changed, no WRITE reaches that far", c.q.QPN, covered+x, i)
 	}
 }
 

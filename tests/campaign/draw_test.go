@@ -71,7 +71,7 @@ func draw(seed uint64) *plan {
 	for range 1 + rf.IntN(4) {
 		from, to := rf.IntN(nodes), rf.IntN(nodes)
 		f := flowPlan{from: from, to: to, spec: drawFlow(rf, p, from, to)}
-		if rf.IntN(30) == 0 {
+		if rf.IntN(12) == 0 {
 			f.sabotage(rf)
 		}
 		p.flows = append(p.flows, f)
