@@ -50,7 +50,11 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	built.dir, built.rvtsim = dir, filepath.Join(dir, "rvtsim")
-	if out, err := exec.Command("go", "build", "-o", built.rvtsim, "../../cmd/rvtsim").CombinedOutput(); err != nil {
+	build := []string{"build", "-o", built.rvtsim}
+	if underRace {
+		build = append(build, "-race", "-tags", "invariants")
+	}
+	if out, err := exec.Command("go", append(build, "../../cmd/rvtsim")...).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, out)
 	}
 	built.programs = compile(dir)
@@ -120,6 +124,7 @@ type site struct {
 	dir   string
 	addrs []string
 	cred  *syscall.Credential // as whom to run everything; nil: as we are
+	via   string              // exec --via; empty for what it does by itself
 }
 
 var lastAddress atomic.Uint32
@@ -169,8 +174,13 @@ func (s *site) up(nodes int, flags ...string) {
 		if err != nil && !strings.Contains(string(out), daemon.ErrNotRunning.Error()) {
 			s.t.Errorf("down: %v\n%s", err, out)
 		}
+		log, _ := os.ReadFile(filepath.Join(s.dir, "rvtsim", "default.log"))
+		for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
+			if bytes.Contains(log, []byte(bad)) {
+				s.t.Errorf("the daemon: %s", bad)
+			}
+		}
 		if s.t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(s.dir, "rvtsim", "default.log"))
 			s.t.Logf("log of the daemon:\n%s", log)
 		}
 	})
@@ -187,6 +197,15 @@ func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// exec is the command line that runs a program on a node.
+func (s *site) exec(node string, prog []string) []string {
+	args := []string{"exec", "--node", node}
+	if s.via != "" {
+		args = append(args, "--via", s.via)
+	}
+	return append(append(args, "--"), prog...)
+}
+
 // longest is how long a program may take, on a machine that is busy with other tests.
 const longest = 60 * time.Second
 
@@ -201,7 +220,7 @@ func (s *site) run(node string, prog ...string) string {
 func (s *site) try(node string, prog ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), longest)
 	defer cancel()
-	out, err := s.command(ctx, append([]string{"exec", "--node", node, "--"}, prog...)...).CombinedOutput()
+	out, err := s.command(ctx, s.exec(node, prog)...).CombinedOutput()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("still running after %v: %w", longest, err)
 	}
@@ -221,7 +240,7 @@ type running struct {
 func (s *site) start(node string, prog ...string) *running {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
-	cmd := s.command(ctx, append([]string{"exec", "--node", node, "--"}, prog...)...)
+	cmd := s.command(ctx, s.exec(node, prog)...)
 	r := &running{t: s.t, cmd: cmd, line: make(chan string, 1000), done: make(chan error, 1)}
 	p, err := cmd.StdoutPipe()
 	require.NoError(s.t, err)
@@ -339,4 +358,13 @@ func exitCode(err error) int {
 		return -1
 	}
 	return 0
+}
+
+// fewer leaves all but the first n out when the race detector watches the daemon, which
+// is some ten times slower then.
+func fewer[T any](n int, list []T) []T {
+	if underRace {
+		return list[:min(n, len(list))]
+	}
+	return list
 }
