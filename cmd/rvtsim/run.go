@@ -25,6 +25,7 @@ type runFlags struct {
 	seed    uint64
 	pcap    string
 	json    bool
+	verbose bool
 }
 
 func newRun() *cobra.Command {
@@ -56,6 +57,7 @@ The exit code is 0 if every expectation holds and 1 if one does not.`,
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of everything random, in place of the file's")
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "write a capture (pcapng) of every packet sent to `FILE`")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print machine-readable results")
+	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "list the expectations that hold, too")
 	return cmd
 }
 
@@ -112,7 +114,7 @@ func runFile(ctx context.Context, out io.Writer, path string, f runFlags, seed *
 			return envErr(err)
 		}
 	}
-	return printRun(out, o, f.json)
+	return printRun(out, o, f)
 }
 
 // runError sorts what ended a run before its time.
@@ -127,13 +129,13 @@ func runError(ctx context.Context, err error) error {
 	return usage(err)
 }
 
-func printRun(out io.Writer, o *runner.Outcome, asJSON bool) error {
+func printRun(out io.Writer, o *runner.Outcome, f runFlags) error {
 	r := o.Report()
 	var err error
-	if asJSON {
+	if f.json {
 		err = report.WriteJSON(out, r)
 	} else {
-		err = report.WriteText(out, r, report.TextOptions{Color: report.IsTerminal(out)})
+		err = report.WriteText(out, r, report.TextOptions{Color: report.IsTerminal(out), AllChecks: f.verbose})
 		for _, n := range o.Notes {
 			fmt.Fprintf(out, "note: %s\n", n)
 		}

@@ -41,7 +41,7 @@ type nodeJSON struct {
 }
 
 type completionJSON struct {
-	Opcode       string       `json:"opcode"` // IBV_WC_ name without the prefix
+	Opcode       string       `json:"opcode"` // IBV_WC_ name without the prefix; "(send)" or "(receive)" of a failed one
 	Status       string       `json:"status"` // likewise
 	Count        uint64       `json:"count"`
 	PayloadBytes uint64       `json:"payload_bytes"`
@@ -132,7 +132,7 @@ func nodeToJSON(r *Run, n *NodeStats) nodeJSON {
 		Drops: []dropJSON{}, Events: []eventJSON{},
 	}
 	for _, c := range n.completions() {
-		out.Completions = append(out.Completions, completionJSON{c.Opcode.String(), c.Status.String(), c.Count, c.Bytes, rate(c.Bytes, r.Elapsed), latencyToJSON(c.Latency)})
+		out.Completions = append(out.Completions, completionJSON{c.operation(), c.Status.String(), c.Count, c.Bytes, rate(c.Bytes, r.Elapsed), latencyToJSON(c.Latency)})
 	}
 	for _, d := range n.drops() {
 		out.Drops = append(out.Drops, dropJSON(d))

@@ -89,7 +89,7 @@ func asText(t *testing.T, r *Run, o TextOptions) string {
 }
 
 func TestTextSnapshot(t *testing.T) {
-	snapshot(t, "run.txt", []byte(asText(t, sampleRun(), TextOptions{})))
+	snapshot(t, "run.txt", []byte(asText(t, sampleRun(), TextOptions{AllChecks: true})))
 }
 
 func TestJSONSnapshot(t *testing.T) {
@@ -102,7 +102,7 @@ func TestJSONSnapshot(t *testing.T) {
 func TestEmptyRun(t *testing.T) {
 	r := &Run{Name: "empty", Mode: ModeUDP}
 	require.True(t, r.OK())
-	require.Equal(t, "run empty  udp  seed 0  0ns\n", asText(t, r, TextOptions{}))
+	require.Equal(t, "run empty  udp  seed 0  0ns\n", asText(t, r, TextOptions{AllChecks: true}))
 	var b bytes.Buffer
 	require.NoError(t, WriteJSON(&b, r))
 	require.NotContains(t, b.String(), "null")
@@ -117,15 +117,15 @@ func TestOrderDoesNotShow(t *testing.T) {
 		slices.Reverse(b.Nodes[i].Drops)
 		slices.Reverse(b.Nodes[i].Events)
 	}
-	require.Equal(t, asText(t, a, TextOptions{}), asText(t, b, TextOptions{}))
-	require.Equal(t, asText(t, a, TextOptions{}), asText(t, a, TextOptions{}))
+	require.Equal(t, asText(t, a, TextOptions{AllChecks: true}), asText(t, b, TextOptions{AllChecks: true}))
+	require.Equal(t, asText(t, a, TextOptions{AllChecks: true}), asText(t, a, TextOptions{AllChecks: true}))
 	require.EqualValues(t, 4, a.Nodes[0].Completions[2].Latency.Count())
 	require.Equal(t, ib.WCRDMARead, a.Nodes[0].Completions[0].Opcode)
 }
 
 func TestColor(t *testing.T) {
-	without := asText(t, sampleRun(), TextOptions{})
-	with := asText(t, sampleRun(), TextOptions{Color: true})
+	without := asText(t, sampleRun(), TextOptions{AllChecks: true})
+	with := asText(t, sampleRun(), TextOptions{Color: true, AllChecks: true})
 	require.NotContains(t, without, "\x1b")
 	require.Contains(t, with, "\x1b[31mFAIL\x1b[0m")
 	// Colour changes no column.
@@ -156,7 +156,7 @@ func widestRun() *Run {
 
 func TestFitsTheScreen(t *testing.T) {
 	for _, r := range []*Run{sampleRun(), widestRun()} {
-		for _, line := range strings.Split(asText(t, r, TextOptions{}), "\n") {
+		for _, line := range strings.Split(asText(t, r, TextOptions{AllChecks: true}), "\n") {
 			require.LessOrEqual(t, utf8.RuneCountInString(line), Width, line)
 			require.Equal(t, strings.TrimRight(line, " "), line)
 		}

@@ -153,6 +153,18 @@ func (n *NodeStats) completions() []CompletionStats {
 	return out
 }
 
+// operation names what completed. The opcode of a failed completion is undefined;
+// which queue it came from is known all the same.
+func (c *CompletionStats) operation() string {
+	switch {
+	case c.Status == ib.WCSuccess:
+		return c.Opcode.String()
+	case c.Opcode&ib.WCRecv != 0:
+		return "(receive)"
+	}
+	return "(send)"
+}
+
 func addCompletions(a, b CompletionStats) CompletionStats {
 	a.Count += b.Count
 	a.Bytes += b.Bytes

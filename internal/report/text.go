@@ -20,6 +20,8 @@ const Width = 100
 type TextOptions struct {
 	// Color marks results green and red with ANSI sequences.
 	Color bool
+	// AllChecks lists the expectations that hold, too; else only those that do not.
+	AllChecks bool
 }
 
 // IsTerminal reports whether w is a terminal, where colour is welcome.
@@ -96,7 +98,7 @@ func writeNode(b *strings.Builder, r *Run, n *NodeStats) {
 	fmt.Fprintf(b, "\nnode %s  %s  profile %s\n", n.Name, n.Address, n.Profile)
 	var rows [][]string
 	for _, c := range n.completions() {
-		row := []string{c.Opcode.String(), c.Status.String(), formatCount(c.Count), formatBytes(c.Bytes), formatRate(rate(c.Bytes, r.Elapsed))}
+		row := []string{c.operation(), c.Status.String(), formatCount(c.Count), formatBytes(c.Bytes), formatRate(rate(c.Bytes, r.Elapsed))}
 		rows = append(rows, append(row, percentiles(c.Latency, 50, 90, 99)...))
 	}
 	if len(rows) > 0 {
@@ -247,8 +249,11 @@ func writeChecks(b *strings.Builder, r *Run, o TextOptions) {
 		b.WriteString(", " + paint(strconv.Itoa(failed)+" FAILED", red, o.Color))
 	}
 	b.WriteByte('\n')
-	rows := make([][]string, len(r.Expectations))
-	for i, c := range r.Expectations {
+	var rows [][]string
+	for _, c := range r.Expectations {
+		if c.OK && !o.AllChecks {
+			continue
+		}
 		result := paint("ok", green, o.Color)
 		if !c.OK {
 			result = paint("FAIL", red, o.Color)
@@ -257,9 +262,11 @@ func writeChecks(b *strings.Builder, r *Run, o TextOptions) {
 		if flow == "" {
 			flow = "(run)"
 		}
-		rows[i] = []string{result, flow, c.What, c.Want, c.Got}
+		rows = append(rows, []string{result, flow, c.What, c.Want, c.Got})
 	}
-	render(b, checkColumns, rows)
+	if len(rows) > 0 {
+		render(b, checkColumns, rows)
+	}
 }
 
 func paint(s, color string, on bool) string {

@@ -99,7 +99,7 @@ func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode,
 		port = fabric.NewTap(port, sink, false, node.Now)
 	}
 	n.impaired = fabric.NewImpaired(port, nil, node.Now)
-	if err := n.setPolicies(f, i, seed); err != nil {
+	if _, err := setPolicies(f, i, seed, n.impaired); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
 	n.port = socket
@@ -108,25 +108,6 @@ func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode,
 		return nil, errors.Join(err, socket.Close())
 	}
 	return n, nil
-}
-
-// setPolicies gives the node's port what the file says of each of its links. Latency
-// and jitter are added to what the machine takes; bandwidth is the machine's.
-func (n *udpNode) setPolicies(f *topology.File, i int, seed uint64) error {
-	for j := range f.Nodes {
-		if i == j {
-			continue
-		}
-		l := f.LinkBetween(i, j)
-		p, err := policyOf(&l, seed, i, j)
-		if err != nil {
-			return err
-		}
-		if p != nil {
-			n.impaired.SetPolicyFor(gidOf(&f.Nodes[j]), p)
-		}
-	}
-	return nil
 }
 
 // policyOf is what a link does to packets, nil if it is perfect.

@@ -11,7 +11,19 @@ import (
 // it is.
 func WrapPort(f *topology.File, i int, seed uint64, port fabric.Port) (fabric.Port, error) {
 	im := fabric.NewImpaired(port, nil, node.Now)
-	active := false
+	active, err := setPolicies(f, i, seed, im)
+	if err != nil {
+		return nil, err
+	}
+	if !active {
+		return port, nil
+	}
+	return im, nil
+}
+
+// setPolicies gives node i's port what the file says of each of its links, and reports
+// whether any of them does something. Latency and bandwidth are the machine's.
+func setPolicies(f *topology.File, i int, seed uint64, im *fabric.Impaired) (active bool, err error) {
 	for j := range f.Nodes {
 		if i == j {
 			continue
@@ -19,15 +31,12 @@ func WrapPort(f *topology.File, i int, seed uint64, port fabric.Port) (fabric.Po
 		l := f.LinkBetween(i, j)
 		p, err := policyOf(&l, seed, i, j)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		if p != nil {
 			im.SetPolicyFor(gidOf(&f.Nodes[j]), p)
 			active = true
 		}
 	}
-	if !active {
-		return port, nil
-	}
-	return im, nil
+	return active, nil
 }
