@@ -298,3 +298,7 @@ func (e *Endpoint) Failed() bool {
 
 // EventDriven reports whether the endpoint needs a Step only for events.
 func (e *Endpoint) EventDriven() bool { return e.Spec.Events }
+
+// RemoteMemory returns the part of the endpoint's memory that its peer may write. Do
+// not modify it.
+func (e *Endpoint) RemoteMemory() []byte { return e.buf[e.lay.remoteAt:] }
