@@ -34,7 +34,9 @@ type network struct {
 var networks = []network{{"switch", openSwitch}, {"udp", openUDP}}
 
 // dropper loses messages of the connection manager.
-type dropper struct{ fate atomic.Pointer[func(cm.Attr) bool] }
+type dropper struct {
+	fate atomic.Pointer[func(cm.Attr) bool]
+}
 
 func (d *dropper) set(f func(cm.Attr) bool) { d.fate.Store(&f) }
 

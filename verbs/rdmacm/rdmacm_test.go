@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -362,13 +363,8 @@ func TestLossOfEachMessage(t *testing.T) {
 		}
 		t.Run(attr.String(), func(t *testing.T) {
 			p := openSwitch(t).quick(7)
-			lost := 0
-			p.drop.set(func(a cm.Attr) bool {
-				if a == attr {
-					lost++
-				}
-				return a == attr && lost == 1
-			})
+			var lost atomic.Bool // both devices ask
+			p.drop.set(func(a cm.Attr) bool { return a == attr && lost.CompareAndSwap(false, true) })
 			ctx := within20(t)
 			a, b := p.endpoints()
 			done := make(chan error)
@@ -379,7 +375,7 @@ func TestLossOfEachMessage(t *testing.T) {
 			require.NoError(t, a.DestroyEP(ctx))
 			require.NoError(t, <-done)
 			require.NoError(t, b.DestroyEP(ctx))
-			p.drop.set(func(cm.Attr) bool { return false })
+			require.True(t, lost.Load())
 		})
 	}
 }
