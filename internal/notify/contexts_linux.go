@@ -4,6 +4,7 @@ package notify
 
 import (
 	"encoding/binary"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -37,11 +38,14 @@ type context struct {
 	mu    sync.Mutex // guards what follows, and is held during a command
 	conns []*conn
 	ended bool
+
+	execMu sync.Mutex       // guards what follows
+	execs  map[int]struct{} // processes that have called exec since connOf has looked
 }
 
-// conn is the connection of one process. A process that calls exec becomes another one.
+// conn is the connection of one process, or of what it was before it called exec.
 type conn struct {
-	tgid   int
+	tgid   int // 0: nobody's any more, kept for the regions that are bound to its memory
 	mem    int // its /proc/PID/mem, which is bound to the memory, not to the number
 	client *daemon.Client
 }
@@ -206,13 +210,9 @@ func (c *context) connOf(t *target) (*conn, unix.Errno) {
 	if c.ended {
 		return nil, unix.ENODEV
 	}
+	c.heedExecs()
 	for _, k := range c.conns {
 		if k.tgid == t.tid || isThread(k.tgid, t.tid) {
-			return k, 0
-		}
-	}
-	for _, k := range c.conns {
-		if sameMemory(t.tid, k.tgid) { // until the child of a vfork calls exec
 			return k, 0
 		}
 	}
@@ -248,6 +248,41 @@ func (c *context) drop(k *conn) {
 
 func isThread(tgid, tid int) bool {
 	return tgid != 0 && unix.Access("/proc/"+strconv.Itoa(tgid)+"/task/"+strconv.Itoa(tid), unix.F_OK) == nil
+}
+
+// expectExec takes the connections of the caller's process away from it: it may be about
+// to change its memory. That alone would show, for the old memory is gone then, but the
+// child of a vfork leaves memory behind that is still its parent's. If exec fails the next
+// command makes a new connection.
+func (s *contexts) expectExec(t *target) {
+	s.mu.RLock()
+	all := slices.Collect(maps.Values(s.byFile))
+	s.mu.RUnlock()
+	if len(all) == 0 {
+		return
+	}
+	tgid := t.tgid()
+	for _, c := range all {
+		c.execMu.Lock()
+		if c.execs == nil {
+			c.execs = map[int]struct{}{}
+		}
+		c.execs[tgid] = struct{}{}
+		c.execMu.Unlock()
+	}
+}
+
+// heedExecs carries out what expectExec has noted. It is apart because a command may take
+// long, and exec is not to wait for it.
+func (c *context) heedExecs() {
+	c.execMu.Lock()
+	defer c.execMu.Unlock()
+	for _, k := range c.conns {
+		if _, gone := c.execs[k.tgid]; gone {
+			k.tgid = 0
+		}
+	}
+	clear(c.execs)
 }
 
 // openMemory opens the memory of the caller's process.

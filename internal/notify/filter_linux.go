@@ -89,4 +89,5 @@ func buildFilter(r fdRange) ([]unix.SockFilter, error) {
 var pathCalls = []uint32{
 	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2,
 	unix.SYS_GETXATTR, unix.SYS_LGETXATTR, unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR,
+	unix.SYS_EXECVE, unix.SYS_EXECVEAT, // to know that memory changes
 }

@@ -38,6 +38,8 @@ func (s *supervisor) decidePath(t *target, n *notif) outcome {
 		if _, ours := s.locate(t, cwd, a[0]); ours {
 			return status(unix.EOPNOTSUPP)
 		}
+	case unix.SYS_EXECVE, unix.SYS_EXECVEAT:
+		s.contexts.expectExec(t)
 	}
 	return passOn
 }

@@ -39,8 +39,8 @@ func init() {
 }
 
 // programMain puts this process under the filter, passes the listener on, and becomes
-// the program. Between filter and execve it must not make a call that the filter catches:
-// nobody may be there to answer.
+// the program. From the filter on it must not make a call that the filter catches until
+// the supervisor has said go: nobody would answer.
 func programMain(l link, args []string) {
 	r := currentRange()
 	code, err := buildFilter(r)

@@ -132,11 +132,3 @@ func addFD(listener int, a *notifAddFD) (int, unix.Errno) {
 		}
 	}
 }
-
-// sameMemory reports whether two processes share their memory, as a child of vfork does
-// with its parent. Where the system does not tell, they do not.
-func sameMemory(a, b int) bool {
-	const kcmpVM = 1
-	r, _, e := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
-	return e == 0 && r == 0
-}
