@@ -38,14 +38,13 @@ func (q *QP) duplicate(pkt *wire.Packet) wire.DropReason {
 
 // dupData acknowledges a repeated SEND or WRITE. The ACK names the newest PSN that it
 // may: it must not run past a READ or atomic whose response may be lost, since it
-// cannot stand for that.
+// cannot stand for that. (rxe's does. Its own requester takes an ACK with the PSN of a
+// READ for the READ's response, so that it completes without its data.)
 func (q *QP) dupData(pkt *wire.Packet) {
 	psn := q.RPSN.Add(-1)
-	if !q.Env.Prof.AckEach {
-		for i := range q.SAckQueue {
-			if e := &q.SAckQueue[i]; e.PSN.Cmp(pkt.PSN) > 0 && e.PSN.Add(-1).Cmp(psn) < 0 {
-				psn = e.PSN.Add(-1)
-			}
+	for i := range q.SAckQueue {
+		if e := &q.SAckQueue[i]; e.PSN.Cmp(pkt.PSN) > 0 && e.PSN.Add(-1).Cmp(psn) < 0 {
+			psn = e.PSN.Add(-1)
 		}
 	}
 	if q.noAckYet && q.Env.Prof.AckEach {
