@@ -13,6 +13,10 @@ tshark | tshark        | decoding of our captures by a second implementation
 ibv_devices | ibverbs-utils ibverbs-providers rdma-core | the example programs of libibverbs against the daemon
 ib_send_bw  | perftest         | perftest against the daemon
 verbs.h     | libibverbs-dev   | our own C programs against the daemon
+qemu-system-x86_64 | qemu-system-x86 | interoperation with Linux soft-RoCE
+busybox     | busybox-static   | interoperation with Linux soft-RoCE
+ip          | iproute2         | interoperation with Linux soft-RoCE
+xz          | xz-utils         | interoperation with Linux soft-RoCE
 '
 
 have() {
