@@ -83,6 +83,12 @@ campaign: ## random worlds for CAMPAIGN seconds, from seed SEED on
 	@$(PHASE) "campaign from seed $(SEED)" go test -tags invariants -count=1 -timeout 0 -v -run 'TestCampaign$$' \
 		./tests/campaign -campaign.seeds=$(SEED)..0xffffffffffff -campaign.for=$(CAMPAIGN)s
 
+.PHONY: interop
+interop: ## everything against Linux soft-RoCE in an emulated machine, as a table
+	@mkdir -p out
+	go test -c -o out/interop.test ./tests/interop
+	@$(PHASE) "interoperation with soft-RoCE" out/interop.test -interop.full -test.timeout 30m
+
 .PHONY: bench
 bench: ## benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)
 	@mkdir -p out
