@@ -317,7 +317,7 @@ func TestTrains(t *testing.T) {
 			name := map[bool]string{false: "trains", true: "single datagrams"}[noGSO]
 			t.Run(name+"/"+f.name, func(t *testing.T) {
 				record(t, "RC 20 x 128 KiB WRITE and READ, "+name, "both", f.name)
-				req, resp := connected(t, ib.QPTypeRC, f, directions[0], options{noGSO: noGSO, profile: qp.ProfileIBTA}, func(req, _ *params) { req.timeout = 18 })
+				req, resp := connected(t, ib.QPTypeRC, f, directions[0], options{noGSO: noGSO, profile: qp.ProfileIBTA}, func(req, _ *params) { req.timeout = 20 })
 				trains(t, req, resp, !noGSO)
 			})
 		}

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -41,7 +42,8 @@ type ours struct {
 type options struct {
 	profile qp.Profile
 	faults  fabric.ImpairmentConfig
-	inLoss  float64 // share of the packets that arrive and are ignored
+	inLoss  float64     // share of the packets that arrive and are ignored
+	inDrop  []ib.Opcode // the first of each that arrives is ignored
 	seed    uint64
 	noGSO   bool
 	mtu     ib.MTU
@@ -63,8 +65,8 @@ func openOurs(t *testing.T, f family, o options) *ours {
 		require.NoError(t, err)
 		port = fabric.NewImpaired(port, policy, node.Now)
 	}
-	if o.inLoss > 0 {
-		port = &deaf{Port: port, Waiter: port.(fabric.Waiter), loss: o.inLoss, rng: rand.New(rand.NewPCG(o.seed, 1))}
+	if o.inLoss > 0 || len(o.inDrop) > 0 {
+		port = &deaf{Port: port, Waiter: port.(fabric.Waiter), loss: o.inLoss, rng: rand.New(rand.NewPCG(o.seed, 1)), first: slices.Clone(o.inDrop)}
 	}
 	h.dev, err = verbs.Open(verbs.Config{Port: port, Profile: o.profile, MTU: o.mtu, Seed: o.seed, DistinctKeys: true})
 	require.NoError(t, err)

@@ -212,7 +212,7 @@ func newPingpongPeer(t *testing.T, p *pingpong, o options) *pingpongPeer {
 
 func (pp *pingpongPeer) params() params {
 	return params{qkey: testQKey, peer: pp.peer.gid, peerQPN: pp.peer.qpn, mtu: pp.p.mtu,
-		psn: pingpongPSN, peerPSN: pp.peer.psn, rd: 1, rnrTimer: 12, timeout: 14, retry: 7, rnr: 7}
+		psn: pingpongPSN, peerPSN: pp.peer.psn, rd: 1, rnrTimer: 12, timeout: patient, retry: 7, rnr: 7}
 }
 
 // slot returns where a message lies: slot pingpongSlots is the one that is sent.
@@ -389,4 +389,23 @@ func runPingpongs(t *testing.T, runs []pingpong, o options) {
 func TestPingpong(t *testing.T) {
 	guest(t)
 	runPingpongs(t, pingpongs(ib.MTU1024), options{})
+}
+
+// TestPingpongJumbo plays on an Ethernet whose MTU is large enough for the largest path MTU.
+func TestPingpongJumbo(t *testing.T) {
+	if !*full {
+		t.Skip("part of make interop")
+	}
+	ctx := timeout(t, 30*time.Second)
+	require.NoError(t, guest(t).SetMTU(ctx, 4300))
+	t.Cleanup(func() { require.NoError(t, guest(t).SetMTU(context.Background(), 1500)) })
+	require.Equal(t, ib.MTU4096, openTheirs(t, families[0]).mtu())
+	require.Equal(t, ib.MTU4096, openOurs(t, families[0], options{}).mtu())
+	var large []pingpong
+	for _, p := range pingpongs(ib.MTU4096) {
+		if p.mtu > ib.MTU1024 {
+			large = append(large, p)
+		}
+	}
+	runPingpongs(t, large, options{})
 }
