@@ -17,6 +17,7 @@ qemu-system-x86_64 | qemu-system-x86 | interoperation with Linux soft-RoCE
 busybox     | busybox-static   | interoperation with Linux soft-RoCE
 ip          | iproute2         | interoperation with Linux soft-RoCE
 xz          | xz-utils         | interoperation with Linux soft-RoCE
+pyverbs     | python3-pyverbs ibverbs-providers iproute2 | the tests of the Python bindings of rdma-core against the daemon
 '
 
 have() {
@@ -24,6 +25,8 @@ have() {
 	# A compiler without the C library's headers cannot link the race detector.
 	cc) echo 'int main(void) { return 0; }' | "$(go env CC)" -x c -include stdlib.h - -o /dev/null 2>/dev/null ;;
 	verbs.h) [ -e /usr/include/infiniband/verbs.h ] ;;
+	# The tests are documentation, which container images leave out.
+	pyverbs) [ -e /usr/share/doc/rdma-core/tests/run_tests.py ] && /usr/bin/python3 -c 'import pyverbs.device' 2>/dev/null && command -v ip >/dev/null ;;
 	*) command -v "$1" >/dev/null 2>&1 ;;
 	esac
 }
@@ -49,7 +52,8 @@ if [ -n "$wanted" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&
 	log=$(mktemp)
 	# shellcheck disable=SC2086 # a list of packages
 	if ! { apt-get -o Acquire::Retries=3 update &&
-		apt-get -o Acquire::Retries=3 install -y --no-install-recommends $packages; } </dev/null >"$log" 2>&1; then
+		apt-get -o Acquire::Retries=3 -o 'Dpkg::Options::=--path-include=/usr/share/doc/rdma-core/*' \
+			install -y --reinstall --no-install-recommends $packages; } </dev/null >"$log" 2>&1; then
 		echo "apt-get failed; its last lines:"
 		tail -n 15 "$log"
 	fi

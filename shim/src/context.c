@@ -24,6 +24,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static sigset_t fork_mask; /* of the thread that forks, while it holds the lock */
 static pid_t owner;        /* process whose memory this is */
 static size_t page;
+static int no_ioctl; /* programs are to see a kernel that has write() only */
 static union {
 	struct rvtsim_rep rep;
 	char b[RVTSIM_MAX_MSG];
@@ -85,6 +86,8 @@ __attribute__((constructor)) static void init(void)
 	copy_env(node, sizeof node, "RVTSIM_NODE");
 	if (sockpath[0] && node[0])
 		copy_env(shim_root, sizeof shim_root, "RVTSIM_ROOT");
+	const char *off = getenv("RVTSIM_IOCTL");
+	no_ioctl = off && !strcmp(off, "off");
 	owner = getpid();
 	page = (size_t)sysconf(_SC_PAGESIZE);
 	real_write = shim_next("write");
@@ -529,6 +532,10 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	unsigned m = mark_of(fd);
 	if (m && m != HIDDEN && request == RVTSIM_VERBS_IOCTL && arg) {
 		int ours;
+		if (no_ioctl) {
+			errno = ENOTTY;
+			return -1;
+		}
 		/* struct ib_uverbs_ioctl_hdr begins with the length of it all. */
 		int r = command_on(fd, RVTSIM_IOCTL, (uintptr_t)arg, arg, *(uint16_t *)arg, &ours);
 		if (ours)
