@@ -30,7 +30,7 @@ build: ## compile bin/rvtsim, and the preload library if there is a C compiler
 	else echo "SKIP  the preload library: no C compiler"; fi
 
 .PHONY: demo
-demo: build ## run two nodes in virtual time
+demo: build ## two adapters exchange traffic over UDP on loopback
 	bin/rvtsim run examples/two-nodes.yaml
 
 # The order is that of cost: what fails in a second comes first.
