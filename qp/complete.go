@@ -202,6 +202,9 @@ func (q *QP) MemoryFault() {
 			}
 		})
 	}
+	if l := q.resp.last(); q.fatal && l != nil && l.syn == ib.NAKRemoteOp && l.psn == q.rSafePSN {
+		return // a fault of the same burst was answered already
+	}
 	q.fatal = false
 	q.resp.clear()
 	q.rOpenRd = 0
