@@ -272,7 +272,7 @@ func (st *qpState) free(seq uint64) {
 // SendDone implements qp.Observer.
 func (t *Tracker) SendDone(q *qp.QP, w *swqe.SWQE, status ib.WCStatus, entered bool) {
 	st := t.qp(q)
-	if st.done >= st.next() {
+	if st.done < st.base || st.done >= st.next() {
 		return // posted before the tracker was there
 	}
 	s := &st.sends[st.done-st.base]

@@ -482,3 +482,49 @@ func TestStrictChecksAreSeparate(t *testing.T) {
 	require.Nil(t, (&Device{}).Reports())
 	require.NoError(t, c.Destroy(context.Background()))
 }
+
+// TestStrictReset: what RESET drops is forgotten, slots and memory are free again, and
+// the bookkeeping goes on.
+func TestStrictReset(t *testing.T) {
+	p := newStrictPair(t, true, nil)
+	for range 3 {
+		require.NoError(t, p.qa.PostRecv(RecvWR{WRID: 9, SGL: p.a.sgl(0, 64)}))
+		for id := range uint64(4) {
+			require.NoError(t, p.qa.PostSend(p.write(id, 0)))
+		}
+		for _, q := range []*QP{p.qa, p.qb} {
+			require.NoError(t, q.Modify(&QPAttr{State: ib.StateReset}, ib.AttrState))
+		}
+		for k := 1; k > 0; {
+			var err error
+			k, err = p.a.cq.Poll(make([]WC, 8))
+			require.NoError(t, err)
+		}
+		p.connect(p.qa, p.qb, nil)
+		p.connect(p.qb, p.qa, nil)
+	}
+	for id := range uint64(4) {
+		require.NoError(t, p.qa.PostSend(p.write(id, 0)))
+	}
+	for i, wc := range p.a.ok(4) {
+		require.Equal(t, uint64(i), wc.WRID)
+	}
+	for id := range uint64(4) {
+		require.NoError(t, p.qa.PostSend(p.write(id, 0)), "the slots are free again")
+	}
+	p.a.ok(4)
+	p.silent()
+}
+
+// TestStrictSharedHeaders: the headers of all datagrams may go to one place.
+func TestStrictSharedHeaders(t *testing.T) {
+	p := newStrictPair(t, true, nil)
+	q := p.qp(p.b, ib.QPTypeUD, true)
+	require.NoError(t, q.ToInit(DefaultConnParams(p.b.d.GID(), 0)))
+	for i := range 3 {
+		require.NoError(t, q.PostRecv(RecvWR{SGL: []SGE{p.b.mr.SGE(0, 40), p.b.mr.SGE(64+i*64, 64)}}))
+	}
+	p.silent()
+	require.NoError(t, q.PostRecv(RecvWR{SGL: []SGE{p.b.mr.SGE(0, 40), p.b.mr.SGE(64, 64)}}))
+	p.reported(p.b.d, &strict.RecvOverlap, q, "post_recv")
+}
