@@ -21,6 +21,8 @@ const (
 	gsiSends = 256
 	// ackDelay (local_ca_ack_delay) is what rxe says.
 	ackDelay = 15
+	// slotBytes is what a receive keeps of a datagram.
+	slotBytes = ib.GRHBytes + cm.MADBytes
 )
 
 // agents are the connection managers of the devices of this process.
@@ -39,7 +41,9 @@ type agent struct {
 	recvs *verbs.CQ
 	qp    *verbs.QP
 	mr    *verbs.MR
-	slot  int // bytes of one receive
+	// excess is where the rest of datagrams goes that are longer than any message. All
+	// receives share it, so that a long datagram is no error, and not a waste either.
+	excess int
 
 	mu    sync.Mutex
 	m     *cm.Manager
@@ -98,6 +102,7 @@ func newAgent(dev *verbs.Device, cfg cm.Config) (*agent, error) {
 		return nil, err
 	}
 	if err := a.createQP(); err != nil {
+		a.undo()
 		return nil, err
 	}
 	a.timer = time.AfterFunc(time.Hour, a.tick)
@@ -123,13 +128,12 @@ func (a *agent) addPort() error {
 		}
 		cfg.GIDs = append(cfg.GIDs, g)
 	}
-	// A receive takes anything that the port carries, so that no datagram is an error.
-	a.slot = ib.GRHBytes + port.ActiveMTU.Bytes()
+	a.excess = port.ActiveMTU.Bytes() - cm.MADBytes
 	a.port, err = a.m.AddPort(cfg)
 	return err
 }
 
-// createQP makes QP1. What it made before an error stays until the device is closed.
+// createQP makes QP1 and everything for it.
 func (a *agent) createQP() (err error) {
 	if a.pd, err = a.dev.AllocPD(); err != nil {
 		return err
@@ -143,15 +147,12 @@ func (a *agent) createQP() (err error) {
 	if a.recvs, err = a.dev.CreateCQ(gsiRecvs, a.ch); err != nil {
 		return err
 	}
-	if err := a.dev.Exempt(1, 2, 1); err != nil {
-		return err
-	}
 	a.qp, err = a.pd.CreateQP(verbs.QPInitAttr{Type: ib.QPTypeGSI, SendCQ: a.sends, RecvCQ: a.recvs, SQSigAll: true,
-		Cap: verbs.QPCap{MaxSendWR: gsiSends, MaxRecvWR: gsiRecvs, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: cm.MADBytes}})
+		Cap: verbs.QPCap{MaxSendWR: gsiSends, MaxRecvWR: gsiRecvs, MaxSendSGE: 1, MaxRecvSGE: 2, MaxInlineData: cm.MADBytes}})
 	if err != nil {
 		return err
 	}
-	if a.mr, err = a.pd.RegMR(make([]byte, gsiRecvs*a.slot), ib.AccessLocalWrite); err != nil {
+	if a.mr, err = a.pd.RegMR(make([]byte, gsiRecvs*slotBytes+a.excess), ib.AccessLocalWrite); err != nil {
 		return err
 	}
 	for _, s := range []struct {
@@ -171,11 +172,34 @@ func (a *agent) createQP() (err error) {
 			return err
 		}
 	}
-	return nil
+	return a.dev.Exempt(1, 2, 1)
+}
+
+// undo removes what createQP made before it failed. Nothing of it has events, and errors
+// could only say that the device is gone.
+func (a *agent) undo() {
+	ctx := context.Background()
+	if a.qp != nil {
+		_ = a.qp.Destroy(ctx)
+	}
+	if a.mr != nil {
+		_ = a.mr.Dereg()
+	}
+	for _, q := range []*verbs.CQ{a.sends, a.recvs} {
+		if q != nil {
+			_ = q.Destroy(ctx)
+		}
+	}
+	if a.ch != nil {
+		_ = a.ch.Destroy()
+	}
+	if a.pd != nil {
+		_ = a.pd.Dealloc()
+	}
 }
 
 func (a *agent) postRecv(i uint64) error {
-	return a.qp.PostRecv(verbs.RecvWR{WRID: i, SGL: []verbs.SGE{a.mr.SGE(int(i)*a.slot, a.slot)}})
+	return a.qp.PostRecv(verbs.RecvWR{WRID: i, SGL: []verbs.SGE{a.mr.SGE(int(i)*slotBytes, slotBytes), a.mr.SGE(gsiRecvs*slotBytes, a.excess)}})
 }
 
 // run serves QP1 until the device is closed.
@@ -224,8 +248,8 @@ func (a *agent) receive(wc *verbs.WC) {
 	if wc.Status != ib.WCSuccess {
 		return // flushed: the device goes down
 	}
-	b := a.mr.Bytes()[int(wc.WRID)*a.slot:][:wc.ByteLen]
-	if path, ok := pathOf(b[:ib.GRHBytes]); ok {
+	b := a.mr.Bytes()[int(wc.WRID)*slotBytes:][:min(wc.ByteLen, slotBytes)]
+	if path, ok := pathOf(b[:ib.GRHBytes]); ok && wc.ByteLen <= slotBytes {
 		a.m.Receive(a.now(), a.port, &path, b[ib.GRHBytes:])
 	}
 	_ = a.postRecv(wc.WRID) // fails only when the device goes down

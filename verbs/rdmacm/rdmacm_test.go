@@ -14,6 +14,8 @@ import (
 
 	"github.com/rvtsim/rvtsim/cm"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/verbs"
 )
 
@@ -367,14 +369,12 @@ func TestLossOfEachMessage(t *testing.T) {
 			p.drop.set(func(a cm.Attr) bool { return a == attr && lost.CompareAndSwap(false, true) })
 			ctx := within20(t)
 			a, b := p.endpoints()
+			// Both ask at once. Then each has to agree to the other's request, which
+			// destroying does.
 			done := make(chan error)
-			go func() { done <- b.Disconnect(ctx) }()
-			// Both may have asked at once: then each has to agree to the other's request,
-			// which destroying does.
-			require.NoError(t, a.Disconnect(ctx))
-			require.NoError(t, a.DestroyEP(ctx))
+			go func() { done <- errors.Join(b.Disconnect(ctx), b.DestroyEP(ctx)) }()
+			require.NoError(t, errors.Join(a.Disconnect(ctx), a.DestroyEP(ctx)))
 			require.NoError(t, <-done)
-			require.NoError(t, b.DestroyEP(ctx))
 			require.True(t, lost.Load())
 		})
 	}
@@ -624,4 +624,62 @@ func serve(ctx context.Context, ch *EventChannel, attr verbs.QPInitAttr, n int) 
 		}
 	}
 	return nil
+}
+
+// TestHostileDatagrams: what no connection manager sends does not disturb it.
+func TestHostileDatagrams(t *testing.T) {
+	for _, profile := range []qp.Profile{qp.ProfileIBTA, qp.ProfileRXE, qp.ProfileRDMAVT} {
+		sw := node.NewSwitch(nil)
+		open := func(last byte) *verbs.Device {
+			port, err := sw.Port(ib.GIDFromIPv4(10, 0, 0, last), ib.MTU1024)
+			require.NoError(t, err)
+			dev, err := verbs.Open(verbs.Config{Port: port, Profile: profile})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = dev.Shutdown() })
+			return dev
+		}
+		p := &pairOf{t, open(1), open(2), nil}
+		require.NoError(t, Start(p.b))
+		ctx := within20(t)
+		bad, err := CreateEP(ctx, p.a, AddrInfo{Space: UDP, Dst: on(p.b, 9)}, nil, &small)
+		require.NoError(t, err)
+		ah, err := bad.PD().CreateAH(verbs.AV{DGID: p.b.GID(), IsGlobal: true, PortNum: 1})
+		require.NoError(t, err)
+		mr, err := bad.RegMsgs(make([]byte, 1024))
+		require.NoError(t, err)
+		require.NoError(t, bad.QP().Modify(&verbs.QPAttr{QKey: ib.QKeyGSI}, ib.AttrQKey))
+		for _, n := range []int{0, 1, 23, 24, 255, 256, 257, 260, 1024} {
+			for _, first := range [][]byte{nil, {1, 7, 2, 3, 16: 0, 17: 0x10}, {1, 4, 1, 1}} {
+				clear(mr.Bytes())
+				copy(mr.Bytes(), first)
+				require.NoError(t, bad.QP().PostSend(verbs.SendWR{Opcode: ib.WRSend, Flags: ib.SendSignaled, SGL: []verbs.SGE{mr.SGE(0, n)},
+					AH: ah, RemoteQPN: ib.QPNGSI, RemoteQKey: ib.QKeyGSI}))
+				wc, _, err := bad.GetSendComp(ctx)
+				require.NoError(t, err)
+				require.Equal(t, ib.WCSuccess, wc.Status)
+			}
+		}
+		a, b := p.endpoints()
+		require.NoError(t, a.DestroyEP(ctx))
+		require.NoError(t, b.DestroyEP(ctx))
+	}
+}
+
+// TestQP1InUse: a device whose QP1 somebody else has gets no connection manager, and
+// nothing is left of the attempt.
+func TestQP1InUse(t *testing.T) {
+	p := openSwitch(t)
+	pd, err := p.a.AllocPD()
+	require.NoError(t, err)
+	cq, err := p.a.CreateCQ(4, nil)
+	require.NoError(t, err)
+	qp1, err := pd.CreateQP(verbs.QPInitAttr{Type: ib.QPTypeGSI, SendCQ: cq, RecvCQ: cq, Cap: small.Cap})
+	require.NoError(t, err)
+	require.ErrorIs(t, Start(p.a), ib.EINVAL)
+	require.NoError(t, qp1.Destroy(within20(t)))
+	require.NoError(t, Start(p.a))
+	require.ErrorIs(t, Configure(p.a, cm.DefaultConfig()), ib.EBUSY)
+	require.NoError(t, cq.Destroy(within20(t)))
+	require.NoError(t, pd.Dealloc())
+	require.NoError(t, p.a.Close())
 }
