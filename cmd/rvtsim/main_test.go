@@ -241,3 +241,14 @@ func copyFile(t *testing.T, from, to string) {
 	_, err = io.Copy(dst, src)
 	require.NoError(t, err)
 }
+
+// TestStories: a flow that fails is explained, with what its peer knows.
+func TestStories(t *testing.T) {
+	quiet := rvtsim(t, "run", "examples/errors.yaml", "--virtual")
+	require.NotContains(t, quiet.out, "What to look at", "what was expected needs no explanation")
+	r := rvtsim(t, "run", "examples/errors.yaml", "--virtual", "-v")
+	require.Equal(t, exitOK, r.code)
+	require.Contains(t, r.out, "flow receive-too-small: qp 0x14 is in ERR: the peer answered NAK invalid request.")
+	require.Contains(t, r.out, "The peer, n2, which runs here as well:")
+	require.Contains(t, r.out, "What to look at:")
+}

@@ -136,6 +136,9 @@ func printRun(out io.Writer, o *runner.Outcome, f runFlags) error {
 		err = report.WriteJSON(out, r)
 	} else {
 		err = report.WriteText(out, r, report.TextOptions{Color: report.IsTerminal(out), AllChecks: f.verbose})
+		for _, s := range o.Stories(r, f.verbose) {
+			fmt.Fprintf(out, "\n%s\n", s)
+		}
 		for _, n := range o.Notes {
 			fmt.Fprintf(out, "note: %s\n", n)
 		}

@@ -271,3 +271,16 @@ func statusChecks(name, what string, want []topology.StatusCount, got *[ib.NumWC
 	}
 	return cs
 }
+
+// Stories returns the explanations of the flows that failed: of those whose
+// expectations do not hold, or of all.
+func (o *Outcome) Stories(r *report.Run, all bool) (texts []string) {
+	for i := range o.Flows {
+		f := &o.Flows[i]
+		bad := slices.ContainsFunc(r.Expectations, func(c report.Check) bool { return !c.OK && c.Flow == f.Flow.Name })
+		if f.Story != "" && (bad || all) {
+			texts = append(texts, "flow "+f.Flow.Name+": "+f.Story)
+		}
+	}
+	return texts
+}

@@ -64,7 +64,9 @@ type FlowOutcome struct {
 	Done           bool
 	Violations     []string
 	States         []ib.QPState
-	Latency        *report.Latency
+	// Story explains the first failure of the flow; empty if there was none.
+	Story   string
+	Latency *report.Latency
 }
 
 // tally counts completions of a node.

@@ -362,6 +362,7 @@ func (r *udpRun) outcome(seed uint64, finished bool) *Outcome {
 	for _, run := range r.runs {
 		fo := run.outcome()
 		fo.Done = finished || r.flowDone(run)
+		fo.Story = run.story(r.nodes[run.topo.From].topo.Name, r.nodes[run.topo.To].topo.Name)
 		if fo.Done {
 			fo.Violations = workload.VerifyPair(run.client, run.server)
 		} else {

@@ -248,6 +248,7 @@ func (r *virtualRun) outcome(seed uint64) *Outcome {
 	for i, run := range r.runs {
 		fo := run.outcome()
 		fo.Done = r.flows[i].Done()
+		fo.Story = run.story(r.file.Nodes[run.topo.From].Name, r.file.Nodes[run.topo.To].Name)
 		if fo.Done {
 			fo.Violations = r.flows[i].Verify()
 		} else {
