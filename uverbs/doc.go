@@ -13,6 +13,7 @@
 //	dev := uverbs.NewDevice(host, cfg)    // one for each rvt.Device
 //	ctx, err := dev.Open(rings)           // for each open() of the device file
 //	rep := ctx.Write(caller, buf, passed) // for each write()
+//	rep = ctx.Ioctl(caller, request, arg, buf, passed) // for each ioctl()
 //	ctx.Scan(d)                           // for each doorbell, as the device's owner
 //	dev.HandleEvent(&ev)                  // for each rvt.Event, as the owner
 //	ctx.Close()                           // the last close() of the file
@@ -20,6 +21,14 @@
 // Write, Ioctl, Doorbell and Close enter the device through [Host.Do] and may be
 // called from any goroutine. Scan and HandleEvent must be called by the owner, that is
 // from within Do or the host's own loop.
+//
+// # Commands and methods
+//
+// A command of the write() interface is a function in one of the cmd_ files; a method of
+// the ioctl interface is one in ioctl_device.go, ioctl_objects.go or dm.go, with a row
+// that says which attributes it has. Both end in the same functions, and INVOKE_WRITE
+// carries the first by the second. libibverbs asks for the ioctl interface when it opens
+// a device and uses it for what has a method there; DeviceConfig.NoIoctl denies it.
 //
 // # Two personalities
 //
