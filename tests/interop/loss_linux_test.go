@@ -51,7 +51,7 @@ func TestFaults(t *testing.T) {
 
 // mixture keeps a window of random requests open and checks each result.
 func mixture(t *testing.T, req, resp *end) {
-	count := 100
+	count := 50
 	if *full {
 		count = 300
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -59,7 +58,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if *full {
-		printTable()
+		printSummary()
 	}
 	os.Exit(status)
 }
@@ -111,49 +110,51 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// row is one line of the table.
-type row struct {
-	what, direction, family, result string
-	took                            time.Duration
-}
-
-var table struct {
+// results counts the lines of the table by result.
+var results struct {
 	sync.Mutex
-	rows []row
+	count map[string]int
 }
 
-// record makes the test a line of the table.
+// columns are the table's, wide enough for what the tests are called.
+const columns = "%-62s  %-16s  %-7s  %-7s  %s\n"
+
+// record makes the test a line of the table, which is printed when the test ends.
 func record(t *testing.T, what, direction, family string) {
 	start := time.Now()
 	t.Cleanup(func() {
-		r := row{what: what, direction: direction, family: family, result: "ok", took: time.Since(start)}
+		result := "ok"
 		switch {
 		case t.Failed():
-			r.result = "FAILED"
+			result = "FAILED"
 		case t.Skipped():
-			r.result = "skipped"
+			result = "skipped"
 		}
-		table.Lock()
-		defer table.Unlock()
-		table.rows = append(table.rows, r)
+		results.Lock()
+		defer results.Unlock()
+		if results.count == nil {
+			results.count = map[string]int{}
+			if *full {
+				fmt.Printf(columns, "WHAT", "DIRECTION", "NETWORK", "RESULT", "TIME")
+			}
+		}
+		results.count[result]++
+		if *full {
+			took := fmt.Sprintf("%.2f s", time.Since(start).Seconds())
+			fmt.Printf(columns, what, direction, cmp.Or(family, "-"), result, took)
+		}
 	})
 }
 
-func printTable() {
+func printSummary() {
 	if skipAll != "" {
 		fmt.Println("SKIP  interop:", skipAll)
 		return
 	}
+	n := results.count
+	fmt.Printf("%d ok, %d failed, %d skipped", n["ok"], n["FAILED"], n["skipped"])
 	if machine.guest != nil {
-		fmt.Println("\nagainst", machine.guest.Kernel)
+		fmt.Printf(", against %s", machine.guest.Kernel)
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "WHAT\tDIRECTION\tNETWORK\tRESULT\tTIME")
-	count := map[string]int{}
-	for _, r := range table.rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f s\n", r.what, cmp.Or(r.direction, "-"), cmp.Or(r.family, "-"), r.result, r.took.Seconds())
-		count[r.result]++
-	}
-	w.Flush()
-	fmt.Printf("%d ok, %d failed, %d skipped\n", count["ok"], count["FAILED"], count["skipped"])
+	fmt.Println()
 }
