@@ -21,7 +21,6 @@ type sender struct {
 	// What atomics on this QP's own word leave behind, if all that are posted are
 	// executed, and the sums of those that completed.
 	atomic      uint64
-	atomicDone  uint64
 	sharedAdded uint64
 	sharedSeen  uint64
 	sharedAny   bool
