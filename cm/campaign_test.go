@@ -19,11 +19,11 @@ var worldsFlag = flag.Int("cm.worlds", 300, "random worlds of TestCampaign")
 // story is a whole connection that two programs carry out by themselves: connect, talk
 // for hold, the client disconnects, both destroy.
 type story struct {
-	w          *world
-	a, b       *ID
-	done       map[*ID]bool
-	keep       bool // ids stay until TIMEWAIT_EXIT
-	up, downAt int
+	w    *world
+	a, b *ID
+	done map[*ID]bool
+	keep bool // ids stay until TIMEWAIT_EXIT
+	up   int
 }
 
 // program answers the events of a node as most programs do.

@@ -18,7 +18,6 @@ import (
 type replay struct {
 	w        *world
 	captured []captured
-	idx      int
 }
 
 func newReplay(t *testing.T, name string) *replay {

@@ -36,8 +36,7 @@ type conn struct {
 func (c *conn) serve() {
 	defer c.d.wg.Done()
 	c.in = make([]byte, maxRequest)
-	err := c.run()
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err := c.run(); !errors.Is(err, io.EOF) {
 		c.d.log.Warn("connection ends", "pid", c.pid, "uid", c.uid, "comm", c.comm, "err", err)
 	}
 	if c.ctx != nil {
@@ -50,6 +49,8 @@ func (c *conn) serve() {
 	c.sock.close()
 }
 
+// run answers requests until receiving or understanding one fails; the error is never
+// nil.
 func (c *conn) run() error {
 	for {
 		n, files, err := c.sock.recv(c.in)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -117,18 +118,13 @@ func getContext(f *os.File) (*os.File, error) {
 // them all.
 func storm(f *os.File) error {
 	const goroutines, times = 16, 50
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var spin, wg sync.WaitGroup
 	for range 2 {
 		spin.Add(1)
 		go func() {
 			defer spin.Done()
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 			}
 		}()
 	}
@@ -146,7 +142,7 @@ func storm(f *os.File) error {
 		}()
 	}
 	wg.Wait()
-	close(stop)
+	stop.Store(true)
 	spin.Wait()
 	select {
 	case err := <-errs:
