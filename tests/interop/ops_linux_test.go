@@ -237,8 +237,8 @@ func sharedReceives(t *testing.T, req, resp *end) {
 func datagrams(t *testing.T, req, resp *end) {
 	for i, n := range []int{1, 2, 3, 4, 100, req.p.mtu.Bytes()} {
 		b := req.fill(i, srcOff, n)
-		resp.recv(resp.qp, recv{wr: uint64(i), m: resp.m, off: dstOff, n: ib.GRHBytes + n + 8})
 		resp.put(resp.m, dstOff, make([]byte, ib.GRHBytes+n+8))
+		resp.recv(resp.qp, recv{wr: uint64(i), m: resp.m, off: dstOff, n: ib.GRHBytes + n + 8})
 		op, flags := ib.WRSend, ib.WCFlags(0)
 		if i%2 == 1 {
 			op, flags = ib.WRSendWithImm, ib.WCFlagWithImm
