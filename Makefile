@@ -19,6 +19,7 @@ FUZZ     ?= .
 BENCH    ?= .
 COUNT    ?= 1
 CAMPAIGN ?= 60
+MUTANTS  ?= 200
 # The first of the seeds: new with each commit, the same for everybody who has that commit.
 SEED     ?= $(shell printf '0x%.8s' "$$(git rev-parse HEAD 2>/dev/null || echo 1)")
 
@@ -84,9 +85,17 @@ fuzz: ## every fuzz target for FUZZTIME seconds (FUZZ=pattern chooses some)
 	@$(PHASE) "fuzz" tools/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
 .PHONY: campaign
-campaign: ## random worlds for CAMPAIGN seconds, from seed SEED on
+campaign: ## random worlds, configurations and programs, CAMPAIGN seconds each, from SEED on
 	@$(PHASE) "campaign from seed $(SEED)" go test -tags invariants -count=1 -timeout 0 -v -run 'TestCampaign$$' \
 		./tests/campaign -campaign.seeds=$(SEED)..0xffffffffffff -campaign.for=$(CAMPAIGN)s
+	@$(PHASE) "one workload, many configurations" go test -tags invariants -count=1 -timeout 0 -v -run 'TestChangesTogether$$' \
+		./tests/metamorphic -metamorphic.seed=$(SEED) -metamorphic.for=$(CAMPAIGN)s
+	@$(PHASE) "device against reference" go test -tags invariants -count=1 -timeout 0 -run 'TestModel$$' \
+		./tests/model -rapid.seed=$(SEED) -rapid.checks=$$(( $(CAMPAIGN) * 50 ))
+
+.PHONY: mutate
+mutate: ## plant MUTANTS faults (0: all) in qp, cq, swqe and see which the tests notice; slow
+	@$(PHASE) "planted faults" go run ./tools/mutate -n $(MUTANTS) -seed $(SEED)
 
 .PHONY: interop
 interop: ## everything against Linux soft-RoCE in an emulated machine, as a table
