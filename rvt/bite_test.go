@@ -91,6 +91,8 @@ func TestRefusedRequestIsRemembered(t *testing.T) {
 			qp.Request{Opcode: ib.OpFetchAdd, PSN: 100, Addr: 0x40, RKey: rkey, Length: 8}, ib.CauseRKey},
 		"atomic with a payload": {wire.Packet{Opcode: ib.OpFetchAdd, AtomicETH: wire.AtomicETH{VA: 0x40, RKey: rkey}, Payload: make([]byte, 4)},
 			qp.Request{Opcode: ib.OpFetchAdd, PSN: 100, Addr: 0x40, RKey: rkey, Length: 8, Payload: 4}, ib.CausePacketLength},
+		"READ with a payload": {wire.Packet{Opcode: ib.OpReadRequest, RETH: wire.RETH{VA: 0x40, RKey: rkey, DMALen: 16}, Payload: make([]byte, 4)},
+			qp.Request{Opcode: ib.OpReadRequest, PSN: 100, Addr: 0x40, RKey: rkey, Length: 16, Payload: 4}, ib.CausePacketLength},
 		"invalidate": {wire.Packet{Opcode: ib.OpSendOnlyInv, InvRKey: rkey},
 			qp.Request{Opcode: ib.OpSendOnlyInv, PSN: 100, RKey: rkey}, ib.CauseInvalidateKey},
 	} {
