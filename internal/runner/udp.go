@@ -74,7 +74,15 @@ func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return r.outcome(seed, finished), nil
+	elapsed := node.Now().Sub(r.start)
+	done := make([]bool, len(r.runs))
+	for i, run := range r.runs {
+		done[i] = finished || r.flowDone(run)
+	}
+	r.close() // from here on nobody else touches devices and endpoints
+	o := r.outcome(done)
+	o.Seed, o.Elapsed = seed, elapsed
+	return o, nil
 }
 
 // openNode opens a node's socket and device.
@@ -350,18 +358,19 @@ func (r *udpRun) completed() uint64 {
 	return n
 }
 
-// outcome sums the run up. The nodes' programs have ended.
-func (r *udpRun) outcome(seed uint64, finished bool) *Outcome {
-	o := &Outcome{File: r.file, Seed: seed, Elapsed: node.Now().Sub(r.start)}
+// outcome sums the run up. The nodes are closed; done says which flows came to their
+// end.
+func (r *udpRun) outcome(done []bool) *Outcome {
+	o := &Outcome{File: r.file}
 	for i, n := range r.nodes {
 		c := n.node.Counters()
 		no := NodeOutcome{Name: n.topo.Name, Device: c.Device, Port: *n.port.Counters(), Completions: r.tallies[i].list(), Killed: n.killed.Load()}
 		no.Lost = n.impaired.Stats().Lost
 		o.Nodes = append(o.Nodes, no)
 	}
-	for _, run := range r.runs {
+	for i, run := range r.runs {
 		fo := run.outcome()
-		fo.Done = finished || r.flowDone(run)
+		fo.Done = done[i]
 		fo.Story = run.story(r.nodes[run.topo.From].topo.Name, r.nodes[run.topo.To].topo.Name)
 		if fo.Done {
 			fo.Violations = workload.VerifyPair(run.client, run.server)
