@@ -80,9 +80,9 @@ func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) 
 		done[i] = finished || r.flowDone(run)
 	}
 	r.close() // from here on nobody else touches devices and endpoints
-	o := r.outcome(done)
-	o.Seed, o.Elapsed = seed, elapsed
-	return o, nil
+	out := r.outcome(done)
+	out.Seed, out.Elapsed = seed, elapsed
+	return out, nil
 }
 
 // openNode opens a node's socket and device.
