@@ -137,3 +137,23 @@ func TestPoisonedCompletion(t *testing.T) {
 		Opcode: 0x6d, Flags: 0xe5, ByteLen: w, Imm: w, SrcQP: 0xdc0de5, InvRKey: w,
 		PKeyIndex: 0x0de5, SLID: 0x0de5, SL: 0xe5, DLIDPathBits: 0xe5, PortNum: 0xe5}, wcs[0])
 }
+
+// A UC queue pair can fail and be revived again and again; it remembers the last times.
+func TestLastFailuresAreRemembered(t *testing.T) {
+	a, b := newHost(t, 1, nil), newHost(t, 2, nil)
+	qa, qb := a.qp(ib.QPTypeUC), b.qp(ib.QPTypeUC)
+	a.connect(qa, b, qb.QPN)
+	for id := range uint64(7) {
+		_, err := a.d.PostSend(qa, []swqe.SendWR{{WRID: id, Opcode: ib.WRSend, SGL: []mr.SGE{{Length: 1, LKey: 0x999}}}})
+		require.NoError(t, err)
+		a.emit(0)
+		require.Equal(t, ib.StateSQE, qa.State)
+		require.NoError(t, a.d.ModifyQP(0, qa, &qp.Attr{State: ib.StateRTS}, ib.AttrState))
+	}
+	h := qa.History()
+	var ids []uint64
+	for _, f := range h.Failures {
+		ids = append(ids, f.WRID)
+	}
+	require.Equal(t, []uint64{3, 4, 5, 6}, ids)
+}
