@@ -31,7 +31,11 @@ func (q *QP) recvResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 		return wire.DropDuplicate
 	}
 	if q.RFlags&RRdmarSeq != 0 {
-		if psn != q.SLastPSN.Add(1) {
+		// An ACK is no response, though soft-RoCE sends one with this PSN for each
+		// duplicate before the READ or atomic. To go back for each would use up the
+		// retries while the response is on its way.
+		ack := isAck && pkt.AETH.Syndrome.Kind() == ib.SyndromeACK
+		if ack || psn != q.SLastPSN.Add(1) {
 			return wire.DropOutOfSequence
 		}
 		q.RFlags &^= RRdmarSeq
