@@ -165,6 +165,7 @@ func (q *QP) makeReadResponse(o *Outbox, r *response) bool {
 			}
 			return false
 		}
+		q.readOut = true
 		p.SegOff, p.SegLen = segs, 1
 		o.Segs = append(o.Segs, seg)
 	}

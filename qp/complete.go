@@ -191,17 +191,35 @@ func (q *QP) usesKey(lkey ib.LKey, rkey ib.RKey) bool {
 	return q.resp.usesKey(q, rkey)
 }
 
+// GatherFault is called by the owner when the payload of a packet that this QP emitted
+// could not be fetched. For a READ response that is the peer's business as well; a
+// request that was never sent is not.
+func (q *QP) GatherFault() {
+	if q.readOut {
+		q.MemoryFault()
+		return
+	}
+	q.Env.Ctr.MemoryFaults++
+	q.amend(q.SendCQ) // UC and UD complete when they emit
+	q.errorQP(ib.WCWRFlushErr, ib.CauseMemoryFault, ib.CauseMemoryFault, false)
+	q.check()
+}
+
+// amend turns what is staged for this QP as success into the failure it is.
+func (q *QP) amend(c *cq.CQ) {
+	c.Amend(q.QPN, func(wc *cq.WC) {
+		if wc.Status == ib.WCSuccess {
+			*wc = cq.WC{WRID: wc.WRID, QPN: wc.QPN, Status: ib.WCLocProtErr, VendorErr: ib.CauseMemoryFault}
+		}
+	})
+}
+
 // MemoryFault is called by the owner when a copy for this QP failed although its key
 // was good: the memory went away. What was staged as success did not happen.
 func (q *QP) MemoryFault() {
 	q.Env.Ctr.MemoryFaults++
-	for _, c := range []*cq.CQ{q.SendCQ, q.RecvCQ} {
-		c.Amend(q.QPN, func(wc *cq.WC) {
-			if wc.Status == ib.WCSuccess {
-				*wc = cq.WC{WRID: wc.WRID, QPN: wc.QPN, Status: ib.WCLocProtErr, VendorErr: ib.CauseMemoryFault}
-			}
-		})
-	}
+	q.amend(q.SendCQ)
+	q.amend(q.RecvCQ)
 	if l := q.resp.last(); q.fatal && l != nil && l.syn == ib.NAKRemoteOp && l.psn == q.rSafePSN {
 		return // a fault of the same burst was answered already
 	}

@@ -144,6 +144,7 @@ type QP struct {
 	resp        respQueue   // responses to send, in order
 	noAckYet    bool        // no request was acknowledged since RTR
 	lastWQEDone bool        // LAST_WQE_REACHED was raised
+	readOut     bool        // the last payload emitted was a READ response's
 	fatal       bool        // the queue holds a fatal NAK: nothing may follow it
 
 	// Scheduling, for the owner.

@@ -211,7 +211,12 @@ func (d *Device) flush(now vtime.Time) {
 
 // GatherFault tells the device that the payload of a packet of QP qpn could not be
 // fetched. The packet must not be sent.
-func (d *Device) GatherFault(qpn uint32) { d.fault(qpn) }
+func (d *Device) GatherFault(qpn uint32) {
+	if q := d.qps[ib.QPN(qpn)]; q != nil {
+		q.GatherFault()
+		d.touch(q)
+	}
+}
 
 func (d *Device) fault(qpn uint32) {
 	if q := d.qps[ib.QPN(qpn)]; q != nil {

@@ -60,7 +60,7 @@ func (n *Node) pass() (worked bool) {
 
 // receive takes one batch from the port. The payloads stay in the port's buffers, which
 // live until the next batch; the Commit that follows has copied them by then. drained
-// reports that the port had no more.
+// reports that the port had none: fewer than asked for may mean that it threw some away.
 func (n *Node) receive(now vtime.Time) (k int, drained bool) {
 	k, err := n.port.ReadBatch(n.rx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (n *Node) receive(now vtime.Time) (k int, drained bool) {
 		d := &n.rx[i]
 		n.input(now, &d.Path, d.Buf[:len(d.Buf)-wire.ICRCBytes])
 	}
-	return k, k < len(n.rx)
+	return k, k == 0
 }
 
 const (
