@@ -40,6 +40,10 @@ type Seg struct {
 // ErrFault reports an access outside the memory behind a Memory.
 var ErrFault = errors.New("mr: address outside the memory")
 
+// ErrGone reports that the memory as a whole is no more: its process has died. Nobody
+// is left to answer for it.
+var ErrGone = errors.New("mr: the memory's owner is gone")
+
 // Slice is a Memory over a Go byte slice. Address Base is its first byte. The slice
 // belongs to the device while it is registered and work requests name it.
 //

@@ -214,6 +214,19 @@ func (q *QP) amend(c *cq.CQ) {
 	})
 }
 
+// MemoryGone is called by the owner when the memory as a whole is no more. The program
+// has died: the queue pair falls silent, as a dead adapter does.
+func (q *QP) MemoryGone() {
+	q.Env.Ctr.MemoryFaults++
+	q.amend(q.SendCQ)
+	q.amend(q.RecvCQ)
+	q.fatal = false
+	q.resp.clear()
+	q.rOpenRd = 0
+	q.errorQP(ib.WCLocProtErr, ib.CauseMemoryFault, ib.CauseFlushAfter, false)
+	q.check()
+}
+
 // MemoryFault is called by the owner when a copy for this QP failed although its key
 // was good: the memory went away. What was staged as success did not happen.
 func (q *QP) MemoryFault() {

@@ -2,9 +2,11 @@ package qp
 
 import (
 	"cmp"
+	"errors"
 
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
@@ -389,7 +391,11 @@ func (q *QP) recvAtomic(pkt *wire.Packet) verdict {
 	} else {
 		old, err = seg.Mem.FetchAdd64(seg.Addr, a.SwapAdd)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, mr.ErrGone):
+		q.MemoryGone()
+		return vOK // in silence
+	case err != nil:
 		return vRKey
 	}
 	q.RMSN = q.RMSN.Add(1)

@@ -1,6 +1,7 @@
 package rvt
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/rvtsim/rvtsim/cq"
@@ -204,7 +205,7 @@ func (d *Device) flush(now vtime.Time) {
 		return
 	}
 	for _, f := range append(d.env.Faults, faults...) {
-		d.fault(f.Tag)
+		d.fault(&f)
 	}
 	d.env.Faults = d.env.Faults[:0]
 }
@@ -218,11 +219,21 @@ func (d *Device) GatherFault(qpn uint32) {
 	}
 }
 
-func (d *Device) fault(qpn uint32) {
-	if q := d.qps[ib.QPN(qpn)]; q != nil {
-		q.MemoryFault()
-		d.touch(q)
+// MemoryGone tells the device that the memory of QP qpn is no more: its program died.
+func (d *Device) MemoryGone(qpn uint32) { d.fault(&mr.Fault{Tag: qpn, Err: mr.ErrGone}) }
+
+// fault tells a QP that a copy for it failed.
+func (d *Device) fault(f *mr.Fault) {
+	q := d.qps[ib.QPN(f.Tag)]
+	if q == nil {
+		return
 	}
+	if errors.Is(f.Err, mr.ErrGone) {
+		q.MemoryGone()
+	} else {
+		q.MemoryFault()
+	}
+	d.touch(q)
 }
 
 // PollEvents moves events to dst and returns their number.

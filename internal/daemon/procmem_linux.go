@@ -30,6 +30,7 @@ type ProcMem struct {
 	local  []unix.Iovec
 	remote []unix.RemoteIovec
 	word   [8]byte
+	gone   bool // the process has died
 }
 
 var _ mr.Memory = (*ProcMem)(nil)
@@ -87,17 +88,25 @@ func (m *ProcMem) copyV(ops []mr.Op, write bool) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return 0, mr.ErrFault
+		return 0, mr.ErrGone
 	}
 	done := 0
 	for done < len(ops) {
 		n := m.batch(ops[done:], write)
 		if n == 0 {
-			return done, mr.ErrFault
+			return done, m.failure()
 		}
 		done += n
 	}
 	return done, nil
+}
+
+// failure is why a copy failed: a bad address, or a process that has died.
+func (m *ProcMem) failure() error {
+	if m.gone {
+		return mr.ErrGone
+	}
+	return mr.ErrFault
 }
 
 // batch does as many ops as one system call takes and returns how many were done
@@ -125,6 +134,7 @@ func (m *ProcMem) batch(ops []mr.Op, write bool) int {
 		}
 		return 0
 	case err == unix.EFAULT || m.memFD < 0:
+		m.gone = err == unix.ESRCH
 		return 0
 	}
 	// The process has gone, or has made itself private since: the descriptor knows.
@@ -219,6 +229,7 @@ func (m *ProcMem) piece(addr uint64, b []byte, write bool) bool {
 			continue
 		}
 		if err != nil || n <= 0 {
+			m.gone = err == nil // the descriptor of a dead process reads and writes nothing
 			return false
 		}
 		addr += uint64(n)
@@ -240,8 +251,11 @@ func (m *ProcMem) FetchAdd64(addr, add uint64) (uint64, error) {
 func (m *ProcMem) update(addr uint64, f func(old uint64) (uint64, bool)) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed || !m.access(addr, false) {
-		return 0, mr.ErrFault
+	if m.closed {
+		return 0, mr.ErrGone
+	}
+	if !m.access(addr, false) {
+		return 0, m.failure()
 	}
 	old := binary.NativeEndian.Uint64(m.word[:])
 	if value, store := f(old); store {

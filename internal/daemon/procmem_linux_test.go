@@ -172,9 +172,9 @@ func TestProcMemAfterClose(t *testing.T) {
 		m.Close()
 		n, err := m.ReadV([]mr.Op{{Addr: 4096, Buf: make([]byte, 1)}})
 		require.Zero(t, n)
-		require.ErrorIs(t, err, mr.ErrFault)
+		require.ErrorIs(t, err, mr.ErrGone)
 		_, err = m.FetchAdd64(4096, 1)
-		require.ErrorIs(t, err, mr.ErrFault)
+		require.ErrorIs(t, err, mr.ErrGone)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
@@ -183,23 +184,27 @@ func (n *Node) build() {
 	n.budget.learn(len(n.arena), len(n.tx))
 	if n.gather.Len() > 0 {
 		for _, f := range n.gather.Read() {
-			n.dropFaulty(ib.QPN(f.Tag))
+			n.dropFaulty(&f)
 		}
 	}
 }
 
 // dropFaulty takes back the packets of a QP whose memory could not be read, and tells
 // the QP.
-func (n *Node) dropFaulty(qpn ib.QPN) {
+func (n *Node) dropFaulty(f *mr.Fault) {
 	// Packets and frames correspond only as long as none has been taken out, so the
 	// frames stay and lose their buffer; flush passes over them.
 	for i := range n.out.Packets {
-		if p := &n.out.Packets[i]; p.QPN == qpn && p.SegLen > 0 && n.tx[i].Buf != nil {
+		if p := &n.out.Packets[i]; p.QPN == ib.QPN(f.Tag) && p.SegLen > 0 && n.tx[i].Buf != nil {
 			n.tx[i].Buf = nil
 			n.stats.GatherFaults++
 		}
 	}
-	n.dev.GatherFault(uint32(qpn))
+	if errors.Is(f.Err, mr.ErrGone) {
+		n.dev.MemoryGone(f.Tag)
+		return
+	}
+	n.dev.GatherFault(f.Tag)
 }
 
 // flush hands tx[txHead:] to the port, and what is for the node itself to the loopback
