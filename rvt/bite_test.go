@@ -157,3 +157,21 @@ func TestLastFailuresAreRemembered(t *testing.T) {
 	}
 	require.Equal(t, []uint64{3, 4, 5, 6}, ids)
 }
+
+// liar is a receive ring of a program that says it holds receives and has none.
+type liar struct{}
+
+func (liar) Take(*swqe.RWQE) (ok, bad bool) { return false, false }
+func (liar) Len() int                       { return 3 }
+func (liar) Cap() int                       { return 4 }
+
+func TestRingThatLiesFlushesNothing(t *testing.T) {
+	a := newHost(t, 1, nil)
+	q, err := a.d.CreateQP(a.pd, &qp.InitAttr{SendCQ: a.cq, RecvCQ: a.cq, RQ: liar{}, Type: ib.QPTypeRC, Cap: qp.Cap{MaxSendWR: 1, MaxRecvWR: 4, MaxRecvSGE: 1}})
+	require.NoError(t, err)
+	a.connect(q, a, q.QPN)
+	require.NoError(t, a.d.ModifyQP(0, q, &qp.Attr{State: ib.StateErr}, ib.AttrState))
+	a.d.FlushRecv(q)
+	a.d.Commit(0)
+	require.Empty(t, a.poll())
+}

@@ -54,13 +54,14 @@ type options struct {
 	only    *regexp.Regexp
 	list    bool
 	keep    bool
+	verbose bool
 }
 
 func main() {
 	o := options{}
 	var targets, tests, only string
 	flag.StringVar(&targets, "in", "qp,cq,swqe", "packages to plant faults in")
-	flag.StringVar(&tests, "tests", "cq,swqe,qp,internal/replay,spec,rvt,explain,strict,conform,tests/model,tests/metamorphic", "packages whose tests must notice")
+	flag.StringVar(&tests, "tests", "cq,swqe,qp,internal/replay,spec,sim,rvt,explain,strict,verbs,uverbs,conform", "packages whose tests must notice")
 	flag.IntVar(&o.n, "n", 200, "how many faults to try, 0 for all")
 	flag.Uint64Var(&o.seed, "seed", 1, "which ones are drawn")
 	flag.IntVar(&o.jobs, "j", 2, "test programs at a time")
@@ -68,6 +69,7 @@ func main() {
 	flag.StringVar(&o.tags, "tags", "invariants", "build tags")
 	flag.StringVar(&only, "only", "", "only faults whose line in the list matches this expression")
 	flag.BoolVar(&o.list, "list", false, "print the faults and stop")
+	flag.BoolVar(&o.verbose, "v", false, "say what became of every fault, and which tests noticed it")
 	flag.BoolVar(&o.keep, "keep", false, "leave the changed copy of the tree behind, and say where")
 	flag.Parse()
 	o.targets, o.tests = strings.Split(targets, ","), strings.Split(tests, ",")

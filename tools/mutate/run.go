@@ -62,6 +62,9 @@ func prepare(ctx context.Context, o *options, dir string) (*runner, error) {
 		record := s.bin + ".reached"
 		start := time.Now()
 		out, res := s.run(ctx, -1, 5*time.Minute, "MUTANT_REACHED="+record)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		if res != survived {
 			return nil, fmt.Errorf("the tests of %s without a fault: %s\n%s", p, resultNames[res], out)
 		}
@@ -125,8 +128,8 @@ func (r *runner) runAll(ctx context.Context, chosen []*mutant) {
 				r.try(ctx, m)
 				mu.Lock()
 				done++
-				if m.result == survived || m.result == unreached || done%25 == 0 {
-					fmt.Printf("%5.0f s %4d/%d %-9s %s\n", time.Since(start).Seconds(), done, len(chosen), resultNames[m.result], m)
+				if r.o.verbose || m.result == survived || m.result == unreached || done%25 == 0 {
+					fmt.Printf("%5.0f s %4d/%d %-9s %-5s %s\n", time.Since(start).Seconds(), done, len(chosen), resultNames[m.result], m.by, m)
 				}
 				mu.Unlock()
 			}
