@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,6 +44,8 @@ type suite struct {
 type runner struct {
 	o      *options
 	suites []*suite // the quick ones first
+	// doubtful counts failures that a second run with the same fault did not have.
+	doubtful atomic.Int32
 }
 
 // prepare compiles the tests and runs each package's once without a fault.
@@ -156,9 +159,41 @@ func (r *runner) try(ctx context.Context, m *mutant) {
 			m.result = untried
 			return
 		}
+		if m.result == killed {
+			// Tests that fail now and then would notice faults that nobody can notice.
+			if _, again := s.run(ctx, m.id, 20*time.Second+5*s.took); again == survived {
+				m.result = survived
+				r.doubtful.Add(1)
+			}
+		}
 		if m.result != survived {
 			m.by = s.pkg
 			return
 		}
+	}
+}
+
+// control runs every package's tests without a fault, as many at a time as later, and
+// prints how often they failed.
+func (r *runner) control(ctx context.Context) {
+	for _, s := range r.suites {
+		if r.o.control <= 0 {
+			return
+		}
+		var failed atomic.Int32
+		var wg sync.WaitGroup
+		var left atomic.Int32
+		left.Store(int32(r.o.control))
+		for range r.o.jobs {
+			wg.Go(func() {
+				for left.Add(-1) >= 0 && ctx.Err() == nil {
+					if _, res := s.run(ctx, -1, 20*time.Second+5*s.took); res != survived {
+						failed.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		fmt.Printf("control: %-20s failed %d of %d times without a fault\n", s.pkg, failed.Load(), r.o.control)
 	}
 }
