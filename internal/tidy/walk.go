@@ -6,11 +6,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// skipDirs hold what is not part of the repository, relative to its root.
-var skipDirs = []string{".git", "bin", "out"}
+// skip is what is not part of the repository, relative to its root: folders, and the
+// file .git of a linked working tree.
+var skip = []string{".git", "bin", "out"}
 
 // maxTextBytes bounds what is read as text; longer files are data.
 const maxTextBytes = 4 << 20
@@ -44,12 +46,10 @@ func readAll(root string) ([]file, error) {
 			return err
 		}
 		rel = filepath.ToSlash(rel)
-		if d.IsDir() {
-			for _, skip := range skipDirs {
-				if rel == skip {
-					return filepath.SkipDir
-				}
-			}
+		switch {
+		case slices.Contains(skip, rel) && d.IsDir():
+			return filepath.SkipDir
+		case slices.Contains(skip, rel) || d.IsDir():
 			return nil
 		}
 		if info, err := d.Info(); err != nil || !info.Mode().IsRegular() || info.Size() > maxTextBytes {
