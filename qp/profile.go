@@ -81,7 +81,7 @@ var (
 		CQStickyOverflow: true, CQErrorKillsQP: true,
 		BadOpcodeAtPost: true, RdAtomicZeroPost: true, UDTooLongAtPost: true,
 		RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
-		SendOneProbe: true, AckReqEvery: 31, AdaptiveWindow: true,
+		AckReqEvery: 31, AdaptiveWindow: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr, SQEOnSendError: true,
 		RecvTooSmall: ib.WCLocLenErr, RecvTooSmallNAK: ib.NAKInvalidReq, RecvBadLKey: ib.WCLocProtErr,
 		QPAccessStatus: ib.WCLocAccessErr, RKeyStatus: ib.WCLocAccessErr, EnforceDestRd: true,

@@ -304,7 +304,7 @@ func (q *QP) dataHeaders(pkt *wire.Packet, w *swqe.SWQE, first, last bool) {
 func (q *QP) finishRequest(p *TxPacket, w *swqe.SWQE, psn ib.PSN, end bool, op *swqe.OpParams) {
 	pkt := &p.Pkt
 	q.bth(p, psn)
-	pkt.AckReq = end || q.SFlags&SSendOne != 0 || q.sNoAck > q.Env.Prof.AckReqEvery || q.unacked(q.SPSN) >= q.window()
+	pkt.AckReq = end || q.SFlags&SSendOne != 0 || q.sNoAck > q.Env.Prof.AckReqEvery || q.unacked(q.SPSN) >= q.window() || q.windowLeast()
 	q.sNoAck++
 	if pkt.AckReq {
 		q.sNoAck = 0

@@ -122,6 +122,12 @@ func (q *QP) window() int {
 	return q.Env.Limits.WindowPackets
 }
 
+// windowLeast reports whether losses have shrunk the window all the way. Each packet then
+// asks for an ACK: one that gets through is progress, which fills retry_cnt up again.
+func (q *QP) windowLeast() bool {
+	return q.Env.Prof.AdaptiveWindow && q.sWindow <= minWindow && q.sWindow < q.Env.Limits.WindowPackets
+}
+
 // shrinkWindow halves the window after a loss. Going back means that everything after
 // the lost packet is sent again: on a network that loses one packet in ten, a window
 // of 256 would send each packet 25 times.
