@@ -114,6 +114,9 @@ var table = []Rule{
 	{Package: "cm", Kind: Pure, Module: []string{"ib", "wire"},
 		Reason: "the communication manager is a state machine like the core"},
 
+	{Package: "cm/gsi", Kind: Shell, Module: append(slices.Clone(belowShells), "cm", "rvt/node"),
+		Reason: "gives the connection manager QP1 and a clock; who its programs are is its host's business"},
+
 	// Commands and what only they need.
 	{Package: "cmd/rvtsim", Kind: Open, Reason: "the command"},
 	{Package: "internal/topology", Kind: Open, Reason: "reads topology files"},

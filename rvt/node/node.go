@@ -90,6 +90,10 @@ func (n *Node) Port() fabric.Port { return n.port }
 // Now reads the node's clock.
 func (n *Node) Now() vtime.Time { return n.now() }
 
+// Done is closed when the background goroutine has ended: the node was closed or has
+// failed. It says nothing about a Manual node.
+func (n *Node) Done() <-chan struct{} { return n.done }
+
 // Progress makes one pass: it reads what has arrived, runs timers that are due, and
 // sends what there is to send. It reports whether it did anything. If somebody else is
 // driving it returns false at once. It never blocks and does not allocate.
@@ -209,9 +213,34 @@ func (n *Node) dispatch() {
 		if k == 0 {
 			return
 		}
-		n.cfg.Events(n.events[:k])
+		if rest := n.notifyWatchers(n.events[:k]); len(rest) > 0 {
+			n.cfg.Events(rest)
+		}
 		clear(n.events[:k])
 	}
+}
+
+// Watcher is a completion queue's Context that takes the queue's notifications itself:
+// that of a service beside the program, whose events are none of the program's. Like
+// Config.Events it is called with the node locked.
+type Watcher interface {
+	// Notified says that the armed queue has completions.
+	Notified()
+}
+
+// notifyWatchers takes the events of services out of evs.
+func (n *Node) notifyWatchers(evs []rvt.Event) []rvt.Event {
+	rest := evs[:0]
+	for i := range evs {
+		if e := &evs[i]; e.CQ != nil {
+			if w, ok := e.CQ.Context.(Watcher); ok {
+				w.Notified()
+				continue
+			}
+		}
+		rest = append(rest, evs[i])
+	}
+	return rest
 }
 
 // Counters returns a snapshot.

@@ -15,8 +15,6 @@ import (
 
 type nowTime = vtime.Time
 
-const never = vtime.Never
-
 // Types that are used as the connection manager defines them.
 type (
 	// EventType (enum rdma_cm_event_type) is what an event tells.
@@ -276,8 +274,15 @@ func (ch *EventChannel) TryGet() (*Event, error) {
 // for nothing.
 func (ch *EventChannel) Ready() <-chan struct{} { return ch.ready }
 
-// dispatch turns an event of the manager into one of a channel. The owner calls it.
-func (a *agent) dispatch(e *cm.Event) {
+// dispatch takes the manager's events. The owner calls it.
+func (a *agent) dispatch(evs []cm.Event) {
+	for i := range evs {
+		a.deliver(&evs[i])
+	}
+}
+
+// deliver turns an event of the manager into one of a channel.
+func (a *agent) deliver(e *cm.Event) {
 	out := &Event{Type: e.Type, Status: e.Status, mcast: e.Mcast,
 		Conn: ConnParam{Private: e.Conn.Private, ResponderResources: e.Conn.ResponderResources, InitiatorDepth: e.Conn.InitiatorDepth,
 			FlowControl: e.Conn.FlowControl, RetryCount: e.Conn.RetryCount, RNRRetryCount: e.Conn.RNRRetryCount, SRQ: e.Conn.SRQ, QPN: e.Conn.QPN}}

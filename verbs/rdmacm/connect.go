@@ -272,8 +272,8 @@ func (id *ID) joined(e *Event) {
 		e.Type, e.Status = MulticastError, -int(ib.ErrnoOf(err))
 		return
 	}
-	id.a.mu.Lock()
-	defer id.a.mu.Unlock()
+	id.a.gsi.Lock()
+	defer id.a.gsi.Unlock()
 	for i := range id.groups {
 		if id.groups[i].m == e.mcast {
 			id.groups[i].attached = true

@@ -2,12 +2,14 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/rvtsim/rvtsim/cm"
+	"github.com/rvtsim/rvtsim/cm/gsi"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/verbs"
 )
@@ -70,16 +72,16 @@ func createID(ch *EventChannel, dev *verbs.Device, space PortSpace, typ ib.QPTyp
 		return nil, err
 	}
 	var id *ID
-	err = a.do(func(m *cm.Manager, _ nowTime) error {
-		if a.dead {
-			return ib.NewVerbError(ib.ENODEV, "create_id", dev.Name(), "the device is closed")
-		}
+	err = a.gsi.Do(func(m *cm.Manager, _ nowTime) error {
 		core, err := m.CreateID(space, typ)
 		if err == nil {
 			id = newID(a, core, ch)
 		}
 		return err
 	})
+	if errors.Is(err, gsi.ErrGone) {
+		err = ib.NewVerbError(ib.ENODEV, "create_id", dev.Name(), "the device is closed")
+	}
 	return id, err
 }
 
@@ -165,8 +167,8 @@ func (id *ID) complete(ctx context.Context) error {
 }
 
 func (id *ID) channel() (ch *EventChannel) {
-	id.a.mu.Lock()
-	defer id.a.mu.Unlock()
+	id.a.gsi.Lock()
+	defer id.a.gsi.Unlock()
 	return id.ch
 }
 
@@ -264,8 +266,8 @@ func (id *ID) Migrate(ctx context.Context, ch *EventChannel) error {
 }
 
 func (id *ID) migrate(ch *EventChannel) {
-	id.a.mu.Lock()
-	defer id.a.mu.Unlock()
+	id.a.gsi.Lock()
+	defer id.a.gsi.Unlock()
 	ch.use(1)
 	for _, e := range id.ch.remove(id) {
 		if e.ID != id { // a request at a listener

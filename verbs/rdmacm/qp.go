@@ -169,7 +169,7 @@ func (id *ID) DestroyQP(ctx context.Context) error {
 
 // leaveGroups detaches the QP from the groups that Join attached it to.
 func (id *ID) leaveGroups() error {
-	id.a.mu.Lock()
+	id.a.gsi.Lock()
 	var attached []ib.GID
 	for i := range id.groups {
 		if g := &id.groups[i]; g.attached {
@@ -177,7 +177,7 @@ func (id *ID) leaveGroups() error {
 			g.attached = false
 		}
 	}
-	id.a.mu.Unlock()
+	id.a.gsi.Unlock()
 	for _, g := range attached {
 		if err := id.qp.DetachMcast(g); err != nil {
 			return err
