@@ -382,6 +382,23 @@ func (id *ID) ResolveRoute(_ vtime.Time, timeout time.Duration) error {
 	return nil
 }
 
+// SetRoute (kernel: rdma_set_ib_path) gives the id a path that somebody else has found,
+// instead of ResolveRoute. Addresses and LIDs are the id's own: only the rest of r
+// counts. ROUTE_RESOLVED follows at once.
+func (id *ID) SetRoute(now vtime.Time, r Route) error {
+	if !r.MTU.Valid() || r.PacketLifeTime > 30 {
+		return id.err(ib.EINVAL, "set_option", "the path has no valid MTU or packet life time")
+	}
+	if err := id.ResolveRoute(now, time.Second); err != nil {
+		return err
+	}
+	own := id.route
+	own.MTU, own.PKey, own.PacketLifeTime = r.MTU, r.PKey, r.PacketLifeTime
+	own.FlowLabel, own.HopLimit, own.TrafficClass, own.SL, own.PacketRate = r.FlowLabel, r.HopLimit, r.TrafficClass, r.SL, r.PacketRate
+	own.AckTimeout = ackTimeout(id.port.AckDelay, r.PacketLifeTime)
+	return nil
+}
+
 // serviceID returns what the id asks for, or for a listener what it offers.
 func (id *ID) serviceID() ServiceID {
 	port := id.dst.Port

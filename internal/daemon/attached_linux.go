@@ -10,11 +10,13 @@ import (
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
-// attached is one open device file: a context, the memory it shares with its program,
-// and the connections of the processes that use it.
+// attached is one open device file: a context and the memory it shares with its program,
+// or a channel of the connection manager; and the connections of the processes that use
+// it.
 type attached struct {
 	h      *hosted
 	token  uint64
+	cm     *cmFile // of an rdma_cm device: then there is nothing of the next five
 	ctx    *uverbs.Context
 	rings  *rings
 	efd    int
@@ -45,8 +47,40 @@ func newAttached(h *hosted, token uint64) (*attached, error) {
 	return a, nil
 }
 
+// newAttachedCM is newAttached for the rdma_cm device.
+func newAttachedCM(h *hosted, token uint64) (*attached, error) {
+	f, err := newCMFile(h.cm)
+	if err != nil {
+		return nil, err
+	}
+	return &attached{h: h, token: token, cm: f, conns: map[*conn]struct{}{}}, nil
+}
+
+// files are the descriptors that the program gets. A launcher gets the write end of a
+// channel's pipe too: it tells when nobody has the read end any more.
+func (a *attached) files(launcher bool) []int {
+	switch {
+	case a.cm != nil && launcher:
+		return []int{a.cm.r, a.cm.w}
+	case a.cm != nil:
+		return []int{a.cm.r}
+	}
+	return []int{a.rings.fd, a.efd}
+}
+
+// passed says that the program has its descriptors.
+func (a *attached) passed() {
+	if a.cm != nil {
+		a.cm.closeRead()
+	}
+}
+
 // close ends the context: everything that was made through it is destroyed.
 func (a *attached) close() {
+	if a.cm != nil {
+		a.cm.close()
+		return
+	}
 	a.h.bells.remove(a)
 	a.ctx.Close()
 	done := false

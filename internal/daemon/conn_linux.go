@@ -131,15 +131,16 @@ func (c *conn) attach(rq *request, files []int) error {
 		return c.send(&reply{token: a.token})
 	}
 	h := c.d.find(rq.node)
-	if h == nil || rq.kind != devUverbs || rq.index != 0 || h.node.Err() != nil {
+	if h == nil || rq.kind != devUverbs && rq.kind != devCM || rq.index != 0 || h.node.Err() != nil {
 		return c.fail(ib.Errno(unix.ENODEV))
 	}
-	if err := c.d.openContext(c, h); err != nil {
+	if err := c.d.openContext(c, h, rq.kind); err != nil {
 		_ = c.fail(errnoOf(err))
 		return err
 	}
 	c.logAttach("attach")
-	return c.send(&reply{token: c.ctx.token}, c.ctx.rings.fd, c.ctx.efd)
+	defer c.ctx.passed()
+	return c.send(&reply{token: c.ctx.token}, c.ctx.files(rq.arg != 0)...)
 }
 
 // memoryOf returns the memory that a connection is about. A launcher speaks for another
@@ -195,6 +196,12 @@ func (c *conn) command(rq *request) error {
 }
 
 func (c *conn) carryOut(rq *request, p uverbs.Passed) uverbs.Reply {
+	switch f := c.ctx.cm; {
+	case f != nil && rq.op == opWrite:
+		return f.ch.Write(&c.caller, rq.data, p)
+	case f != nil:
+		return uverbs.Reply{Errno: ib.Errno(unix.ENOTTY)}
+	}
 	if rq.op == opIoctl {
 		return c.ctx.ctx.Ioctl(&c.caller, uverbs.IoctlRequest, rq.arg, rq.data, p)
 	}

@@ -194,8 +194,11 @@ func (d *Daemon) unregister(c *conn) {
 		}
 	}
 	d.mu.Unlock()
-	if last {
+	switch {
+	case last:
 		a.close()
+	case a != nil && a.cm != nil:
+		a.cm.ch.Refresh()
 	}
 }
 
@@ -209,11 +212,15 @@ func (d *Daemon) find(name string) *hosted {
 	return nil
 }
 
-// openContext makes a new context for c.
-func (d *Daemon) openContext(c *conn, h *hosted) error {
+// openContext makes a new context for c, on a device of the kind.
+func (d *Daemon) openContext(c *conn, h *hosted, kind uint32) error {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
-	a, err := newAttached(h, binary.LittleEndian.Uint64(b[:]))
+	open := newAttached
+	if kind == devCM {
+		open = newAttachedCM
+	}
+	a, err := open(h, binary.LittleEndian.Uint64(b[:]))
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type hosted struct {
 	node  *node.Node
 	uv    *uverbs.Device
 	bells *bells
+	cm    *cmHost
 	root  string // the node's view of sysfs and /dev
 }
 
@@ -62,6 +63,7 @@ func (h *hosted) start(port fabric.Port, abi string) error {
 		return err
 	}
 	h.uv = uverbs.NewDevice(h, uc)
+	own := port
 	if h.cfg.Wrap != nil {
 		if port, err = h.cfg.Wrap(port); err != nil {
 			return err
@@ -72,6 +74,10 @@ func (h *hosted) start(port fabric.Port, abi string) error {
 	}
 	if h.bells, err = newBells(h.ring); err != nil {
 		_ = h.node.Close()
+		return err
+	}
+	if err := h.startCM(&dc, own); err != nil {
+		h.close()
 		return err
 	}
 	return nil

@@ -52,6 +52,8 @@ type ContextReport struct {
 	Processes []ProcessReport `json:"processes"`
 	Objects   int             `json:"objects"` // PDs, CQs, QPs, MRs and so on
 	QPs       []QPReport      `json:"qps"`
+	// IDs are the ids of an rdma_cm device file, as text.
+	IDs []string `json:"ids,omitempty"`
 }
 
 // ProcessReport describes a process that is attached.
@@ -97,7 +99,7 @@ func (d *Daemon) reportNode(h *hosted) NodeReport {
 			n.DroppedPackets += k
 		}
 		for i, a := range contexts {
-			if !a.open {
+			if a.cm != nil || !a.open {
 				continue
 			}
 			c := a.report(dev)
@@ -107,6 +109,13 @@ func (d *Daemon) reportNode(h *hosted) NodeReport {
 	})
 	if err != nil {
 		n.State = err.Error()
+	}
+	for i, a := range contexts {
+		if a.cm != nil {
+			c := a.cm.report(h.cm)
+			c.Processes = processes[i]
+			n.Contexts = append(n.Contexts, c)
+		}
 	}
 	return n
 }

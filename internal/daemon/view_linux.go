@@ -39,8 +39,10 @@ func (h *hosted) writeView(name string, public bool) error {
 			return err
 		}
 	}
-	if err := writeFile(h.path("dev/infiniband", "uverbs0"), ""); err != nil {
-		return err
+	for _, file := range []string{"uverbs0", "rdma_cm"} {
+		if err := writeFile(h.path("dev/infiniband", file), ""); err != nil {
+			return err
+		}
 	}
 	if !public {
 		return nil

@@ -355,6 +355,8 @@ int shim_open(uint32_t kind, unsigned index, int flags)
 	fd = fds.fd[0];
 	if (!(flags & O_CLOEXEC))
 		syscall(SYS_fcntl, fd, F_SETFD, 0);
+	if (kind == RVTSIM_DEV_CM && (flags & O_NONBLOCK))
+		syscall(SYS_fcntl, fd, F_SETFL, O_NONBLOCK);
 	set_up(c, kind, index, &st, s, &fds);
 	set_mark(fd, (unsigned)(c - shim_ctx) + 1);
 out:
@@ -491,7 +493,7 @@ static int ring(struct ctx *c, uint32_t qp)
 /* ---- the calls ---- */
 
 /* Runs a command on fd. *ours is 0 if fd is not a device after all. */
-static int command_on(int fd, uint16_t op, uint64_t arg, const void *buf, size_t n, int *ours)
+int shim_command(int fd, uint16_t op, uint64_t arg, const void *buf, size_t n, int *ours)
 {
 	sigset_t old;
 	int r = -1;
@@ -514,9 +516,11 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 		 * that must be quick. */
 		struct ctx *c = &shim_ctx[m - 1];
 		int ours;
+		if (c->kind == RVTSIM_DEV_CM && shim_waits(buf, n) && shim_lookup(fd))
+			return shim_get_event(fd, buf, n);
 		if (c->kind == RVTSIM_DEV_UVERBS && is_doorbell(buf, n) && !ring(c, ((const uint32_t *)buf)[4]))
 			return (ssize_t)n;
-		int r = command_on(fd, RVTSIM_WRITE, 0, buf, n, &ours);
+		int r = shim_command(fd, RVTSIM_WRITE, 0, buf, n, &ours);
 		if (ours)
 			return r ? -1 : (ssize_t)n;
 	}
@@ -537,7 +541,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 			return -1;
 		}
 		/* struct ib_uverbs_ioctl_hdr begins with the length of it all. */
-		int r = command_on(fd, RVTSIM_IOCTL, (uintptr_t)arg, arg, *(uint16_t *)arg, &ours);
+		int r = shim_command(fd, RVTSIM_IOCTL, (uintptr_t)arg, arg, *(uint16_t *)arg, &ours);
 		if (ours)
 			return r;
 	}

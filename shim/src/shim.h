@@ -8,7 +8,8 @@
  *              mmap works natively, and a hidden connection; a write() to that
  *              descriptor is a command: it goes to the daemon, and the answer is
  *              copied to where the command says;
- *   files.c    descriptors that are copied, moved and closed.
+ *   files.c    descriptors that are copied, moved and closed;
+ *   cm.c       /dev/infiniband/rdma_cm, whose descriptor is a pipe: waiting for events.
  *
  * The command path uses system calls, static memory and one lock, and runs with signals
  * blocked, so a signal handler may use verbs as far as the libraries allow. Nothing here
@@ -87,7 +88,12 @@ struct ctx *shim_lookup(int fd);    /* the context behind fd; the inode decides 
 void shim_release(struct ctx *c);   /* guarded: ends c if no descriptor refers to it */
 void shim_evade(int fd);            /* guarded: moves a hidden descriptor away from fd */
 int shim_open(uint32_t kind, unsigned index, int flags);
+int shim_command(int fd, uint16_t op, uint64_t arg, const void *buf, size_t n, int *ours);
 void *shim_next(const char *name);  /* the function that ours stands in front of */
+
+/* cm.c */
+int shim_waits(const void *buf, size_t n);
+ssize_t shim_get_event(int fd, const void *buf, size_t n);
 
 /* paths.c */
 const char *shim_view(const char *path, char buf[PATH_MAX]);
