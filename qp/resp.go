@@ -205,11 +205,9 @@ func (q *QP) takeRecv(widOnly bool) verdict {
 	return vOK
 }
 
-// recvSend executes a SEND packet.
-func (q *QP) recvSend(pkt *wire.Packet, m wire.Mask) verdict {
-	if v := q.checkLength(pkt, m); v != vOK {
-		return v
-	}
+// recvPayload copies what a SEND packet carries into the receive, which the first packet
+// of a message takes.
+func (q *QP) recvPayload(pkt *wire.Packet, m wire.Mask) verdict {
 	if m&wire.Start != 0 {
 		if v := q.takeRecv(false); v != vOK {
 			return v
@@ -225,6 +223,17 @@ func (q *QP) recvSend(pkt *wire.Packet, m wire.Mask) verdict {
 	}
 	q.RRcvLen += n
 	q.Env.Ctr.RcvdBytes += n
+	return vOK
+}
+
+// recvSend executes a SEND packet.
+func (q *QP) recvSend(pkt *wire.Packet, m wire.Mask) verdict {
+	if v := q.checkLength(pkt, m); v != vOK {
+		return v
+	}
+	if v := q.recvPayload(pkt, m); v != vOK {
+		return v
+	}
 	if m&wire.End != 0 {
 		if m&wire.HasIETH != 0 && !q.Env.Keys.Invalidate(q.PD, q.QPN, pkt.InvRKey) {
 			if !q.Env.Prof.SendInvBadIgnored {

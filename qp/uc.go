@@ -125,21 +125,9 @@ func (q *QP) execUC(pkt *wire.Packet, m wire.Mask) verdict {
 	if m&wire.Send == 0 || m&wire.HasIETH != 0 {
 		return vUnknownOp
 	}
-	if m&wire.Start != 0 {
-		if v := q.takeRecv(false); v != vOK {
-			return v
-		}
-		q.RRcvLen = 0
+	if v := q.recvPayload(pkt, m); v != vOK {
+		return v
 	}
-	n := uint64(len(pkt.Payload))
-	if q.RRcvLen+n > q.RLen {
-		return vTooLong
-	}
-	if q.scatter(q.recvPD(), q.rwqe.SGL, q.RRcvLen, pkt.Payload) != ib.CauseNone {
-		return vBadRecv
-	}
-	q.RRcvLen += n
-	q.Env.Ctr.RcvdBytes += n
 	if m&wire.End != 0 {
 		q.RMSN = q.RMSN.Add(1)
 		q.deliver(pkt, m, ib.WCRecv, uint32(q.RRcvLen))
