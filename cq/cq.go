@@ -89,6 +89,8 @@ type CQ struct {
 	full      bool   // cq_full: an entry was lost; see Enter
 	sticky    bool
 	dirty     bool
+	held      bool // see HoldBack
+	lose      bool // see LoseNext
 	users     int
 	retired   bool
 }
@@ -168,14 +170,25 @@ func (c *CQ) Len() int {
 func (c *CQ) Enter(wc *WC, solicited bool) bool {
 	next := c.advance(c.head)
 	// What is staged cannot have been taken, whatever a shared tail says.
-	if next == c.tail() || len(c.staged) >= int(c.cqe) || c.full && c.sticky {
-		c.full = true
+	if c.lose || next == c.tail() || len(c.staged) >= int(c.cqe) || c.full && c.sticky {
+		c.full, c.lose = true, false
 		return false
 	}
 	c.staged = append(c.staged, entry{wc: *wc, solicited: solicited})
 	c.head = next
 	return true
 }
+
+// LoseNext makes the next completion find the queue full, as if the program had not
+// polled for too long. It is for fault injection.
+func (c *CQ) LoseNext() { c.lose = true }
+
+// HoldBack keeps staged completions from the consumer until it is called with false;
+// the owner publishes then. It is for fault injection: a device that is slow to report.
+func (c *CQ) HoldBack(on bool) { c.held = on }
+
+// HeldBack reports whether completions are kept back.
+func (c *CQ) HeldBack() bool { return c.held }
 
 // Dirty reports whether staged completions wait for Publish.
 func (c *CQ) Dirty() bool { return len(c.staged) > 0 }

@@ -143,4 +143,7 @@ var causes = map[ib.Cause][]string{
 	ib.CauseFlushCQError: {
 		"The completion queue was too small or not polled: see CQ_ERR.",
 	},
+	ib.CauseInjected: {
+		"A fault schedule asked for this error: look at the faults of the topology file.",
+	},
 }

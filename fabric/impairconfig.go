@@ -24,6 +24,10 @@ type ImpairmentConfig struct {
 	// They are drawn from independent streams: switching one on does not change
 	// which packets another one hits.
 	Loss, Duplicate, Reorder, Corrupt float64
+	// Tamper is the probability that a bit of a packet's payload is flipped and the
+	// ICRC fits all the same, as a faulty switch that computes it anew would do. Packets
+	// without payload are spared.
+	Tamper float64
 	// ReorderDelay is how long a reordered packet is held back, so that later ones
 	// overtake it. Needed if Reorder is not 0.
 	ReorderDelay time.Duration
@@ -54,9 +58,10 @@ const (
 	ActionDuplicate Action = 2
 	ActionCorrupt   Action = 3
 	ActionDelay     Action = 4
+	ActionTamper    Action = 5
 )
 
-var actionNames = [...]string{"none", "drop", "duplicate", "corrupt", "delay"}
+var actionNames = [...]string{"none", "drop", "duplicate", "corrupt", "delay", "tamper"}
 
 func (a Action) String() string {
 	if int(a) < len(actionNames) {
@@ -98,7 +103,7 @@ func DropFirst(n uint64, m Match) Rule { return Rule{Match: m, First: n, Action:
 
 // IsZero reports whether the configuration is that of a perfect network.
 func (c *ImpairmentConfig) IsZero() bool {
-	return c.Loss == 0 && c.Duplicate == 0 && c.Reorder == 0 && c.Corrupt == 0 &&
+	return c.Loss == 0 && c.Duplicate == 0 && c.Reorder == 0 && c.Corrupt == 0 && c.Tamper == 0 &&
 		c.ReorderDelay == 0 && c.ReorderPackets == 0 && c.Burst == Burst{} &&
 		c.Delay == 0 && c.Jitter == 0 && len(c.Rules) == 0
 }
@@ -110,7 +115,7 @@ func (c *ImpairmentConfig) Validate() error {
 		name string
 		v    float64
 	}{
-		{"loss", c.Loss}, {"duplicate", c.Duplicate}, {"reorder", c.Reorder}, {"corrupt", c.Corrupt},
+		{"loss", c.Loss}, {"duplicate", c.Duplicate}, {"reorder", c.Reorder}, {"corrupt", c.Corrupt}, {"tamper", c.Tamper},
 		{"burst good_to_bad", c.Burst.GoodToBad}, {"burst bad_to_good", c.Burst.BadToGood},
 		{"burst loss_good", c.Burst.LossGood}, {"burst loss_bad", c.Burst.LossBad},
 	} {
@@ -144,8 +149,8 @@ func (c *ImpairmentConfig) Validate() error {
 // Validate returns all problems of the rule, joined, or nil.
 func (r *Rule) Validate() error {
 	var errs []error
-	if r.Action < ActionDrop || r.Action > ActionDelay {
-		errs = append(errs, fmt.Errorf("fabric: impairment: action %s, want drop, duplicate, corrupt or delay", r.Action))
+	if r.Action < ActionDrop || r.Action > ActionTamper {
+		errs = append(errs, fmt.Errorf("fabric: impairment: action %s, want drop, duplicate, corrupt, delay or tamper", r.Action))
 	}
 	errs = append(errs, checkDelay("rule delay", r.Delay))
 	if r.Action == ActionDelay && r.Delay == 0 {

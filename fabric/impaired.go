@@ -6,6 +6,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
 )
 
 // MaxHeld bounds the datagrams that an [Impaired] port holds back. One more is lost
@@ -167,9 +168,14 @@ func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
 	}
 	first := *d
 	first.BadICRC = d.BadICRC || v.Corrupt == CorruptICRC
+	var own []byte
+	if v.Corrupt == CorruptPayload {
+		own = tampered(im.buffer(), d.Buf, info)
+		first.Buf = own
+	}
 	if v.Delay[0] == 0 {
 		im.out = append(im.out, first)
-		im.about = append(im.about, outgoing{src: i})
+		im.about = append(im.about, outgoing{src: i, owned: own != nil})
 		im.overtake()
 	} else {
 		left := 0
@@ -178,7 +184,7 @@ func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
 			left = policy.cfg.ReorderPackets
 		}
 		im.count.Delayed++
-		im.hold(now.Add(v.Delay[0]), left, &first, nil)
+		im.hold(now.Add(v.Delay[0]), left, &first, own)
 	}
 	// A second copy never shares the caller's buffer with the first: the ICRC of
 	// the two may differ.
@@ -189,6 +195,22 @@ func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
 		}
 		im.hold(now.Add(v.Delay[c]), 0, d, nil)
 	}
+}
+
+// tampered copies an encoded packet to dst and flips a bit of its payload, if it has
+// one. The port below computes the ICRC of what it gets.
+func tampered(dst, packet []byte, p PacketInfo) []byte {
+	dst = append(dst, packet...)
+	info := wire.Info(p.Opcode)
+	if info == nil || info.Mask&wire.Payload == 0 {
+		return dst
+	}
+	pad := int(packet[1] >> 4 & 3)
+	if n := len(packet) - info.HeaderBytes - pad - wire.ICRCBytes; n > 0 {
+		at, bit := FlipAt(p, n)
+		dst[info.HeaderBytes+at] ^= bit
+	}
+	return dst
 }
 
 // overtake tells held datagrams that count packets that one more went out, and puts

@@ -43,7 +43,16 @@ const (
 	// CorruptICRC makes the ICRC wrong, which is how any flipped bit looks to a
 	// receiver: it drops the packet.
 	CorruptICRC
+	// CorruptPayload flips a bit of the payload, and the ICRC is that of the changed
+	// packet: no receiver can tell.
+	CorruptPayload
 )
+
+// FlipAt is the bit of a payload of n bytes, n > 0, that [CorruptPayload] flips.
+func FlipAt(p PacketInfo, n int) (index int, bit byte) {
+	h := Mix(uint64(p.PSN)<<32|uint64(p.DestQP), uint64(n))
+	return int(h % uint64(n)), 1 << (h >> 60 & 7)
+}
 
 // MaxCopies is the most copies of one packet that a [Verdict] can ask for.
 const MaxCopies = 2
@@ -75,11 +84,11 @@ type Impairment struct {
 	rules []ruleState
 	idle  bool // nothing configured: Fate returns at once
 
-	loss, dup, reorder, corrupt, burst chance
-	lossGood, lossBad                  uint64 // thresholds, drawn from burstLoss
-	badToGood                          uint64
-	bad                                bool // the burst chain is in its bad state
-	burstLoss, jitter, dupJitter       rand.PCG
+	loss, dup, reorder, corrupt, tamper, burst chance
+	lossGood, lossBad                          uint64 // thresholds, drawn from burstLoss
+	badToGood                                  uint64
+	bad                                        bool // the burst chain is in its bad state
+	burstLoss, jitter, dupJitter               rand.PCG
 
 	parts map[pair]struct{} // looked up, never ranged over
 }
@@ -107,6 +116,7 @@ const (
 	streamBurstLoss
 	streamJitter
 	streamDupJitter
+	streamTamper
 )
 
 // NewImpairment returns a policy for cfg, or every problem that cfg has. The rules
@@ -121,6 +131,7 @@ func NewImpairment(cfg ImpairmentConfig, seed uint64) (*Impairment, error) {
 		dup:       newChance(cfg.Duplicate, seed, streamDuplicate),
 		reorder:   newChance(cfg.Reorder, seed, streamReorder),
 		corrupt:   newChance(cfg.Corrupt, seed, streamCorrupt),
+		tamper:    newChance(cfg.Tamper, seed, streamTamper),
 		burst:     newChance(cfg.Burst.GoodToBad, seed, streamBurst),
 		badToGood: threshold(cfg.Burst.BadToGood),
 		lossGood:  threshold(cfg.Burst.LossGood),
@@ -209,6 +220,9 @@ func (im *Impairment) Fate(now vtime.Time, path *wire.Path, p PacketInfo) Verdic
 	if im.dup.hit() {
 		v.Copies = 2
 	}
+	if im.tamper.hit() {
+		v.Corrupt = CorruptPayload
+	}
 	if im.corrupt.hit() {
 		v.Corrupt = CorruptICRC
 	}
@@ -276,6 +290,8 @@ func (r *ruleState) apply(v *Verdict, now vtime.Time, path *wire.Path, p PacketI
 		}
 	case ActionCorrupt:
 		v.Corrupt = CorruptICRC
+	case ActionTamper:
+		v.Corrupt = CorruptPayload
 	case ActionDelay:
 		for i := range v.Delay {
 			v.Delay[i] += r.Delay

@@ -54,6 +54,9 @@ const (
 	CauseFlushPosted  Cause = 0x403 // posted when the QP was in ERR already
 	CauseFlushMRGone  Cause = 0x404 // a region in use was deregistered
 	CauseFlushCQError Cause = 0x405 // the QP's completion queue overflowed
+
+	// What somebody asked for.
+	CauseInjected Cause = 0x501 // a fault that was injected
 )
 
 var causeText = map[Cause]string{
@@ -96,6 +99,7 @@ var causeText = map[Cause]string{
 	CauseFlushPosted:     "flushed: posted while the QP was in ERR",
 	CauseFlushMRGone:     "flushed: a memory region in use was deregistered",
 	CauseFlushCQError:    "flushed: the completion queue overflowed",
+	CauseInjected:        "a fault of this kind was injected",
 }
 
 // String is the cause as a phrase.

@@ -146,13 +146,18 @@ func (e *Env) enter(c *cq.CQ, wc *cq.WC, solicited bool) bool {
 
 // Publish shows every staged completion to the programs.
 func (e *Env) Publish() {
+	kept := e.dirty[:0]
 	for i, c := range e.dirty {
 		e.dirty[i] = nil
+		if c.HeldBack() {
+			kept = append(kept, c)
+			continue
+		}
 		if c.Publish() {
 			e.events = append(e.events, Event{Comp: true, CQ: c})
 		}
 	}
-	e.dirty = e.dirty[:0]
+	e.dirty = kept
 }
 
 // Staged reports whether Publish has something to do.

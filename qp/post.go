@@ -42,6 +42,10 @@ func (q *QP) isAvail() bool {
 // postOne (kernel: rvt_post_one_wr) checks one work request and puts it into the send
 // queue. The order of the checks is the kernel's.
 func (q *QP) postOne(wr *swqe.SendWR) error {
+	if q.failPosts > 0 {
+		q.failPosts--
+		return q.postErr(ib.ENOMEM, "an injected fault refuses it")
+	}
 	inline := wr.Flags&ib.SendInline != 0
 	if !inline && len(wr.SGL) > q.Cap.MaxSendSGE {
 		return q.postErr(ib.EINVAL, wrName(wr)+" has "+strconv.Itoa(len(wr.SGL))+" gather entries, the QP allows "+strconv.Itoa(q.Cap.MaxSendSGE))

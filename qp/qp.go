@@ -157,6 +157,8 @@ type QP struct {
 
 	hist history // what failed, for explanations
 
+	failPosts int // posts that InjectPostErrors has yet to refuse
+
 	// Counters of this QP
 	NRCResends uint64 // n_rc_resends
 	NRNRNAKs   uint64 // n_rnr_naks

@@ -73,7 +73,6 @@ type Node struct {
 	ready   []*appSlot       // of the others, those to be stepped
 	driven  []*appSlot       // all of the others
 	slots   map[App]*appSlot // all; looked up only
-	inbox   []*mem.Frame
 	watched []*qp.QP
 	wakeAt  vtime.Time // key in World.timers: may be early, never late
 	heapPos int        // -1 if absent
@@ -105,7 +104,7 @@ type World struct {
 	// failure is the first rule that was broken, with Config.Check.
 	failure error
 
-	active  []*Node // nodes with packets in this instant
+	burst   []*mem.Frame // what a node is given at once
 	out     rvt.Outbox
 	gather  mr.Batch
 	buf     []byte
@@ -283,29 +282,23 @@ func (w *World) call() {
 
 // deliver takes all packets that have arrived and gives each node its own as a burst.
 func (w *World) deliver() {
-	w.active = w.active[:0]
+	mark := w.net.Mark()
 	for {
-		f, ok := w.net.Pop(w.now)
-		if !ok {
-			break
+		burst := w.net.Burst(w.now, mark, w.burst[:0])
+		if w.burst = burst; len(burst) == 0 {
+			return
 		}
-		n := w.nodes[f.To]
-		if len(n.inbox) == 0 {
-			w.active = append(w.active, n)
-		}
-		n.inbox = append(n.inbox, f)
-	}
-	for _, n := range w.active {
-		w.stats.Events += uint64(len(n.inbox))
-		w.stats.Arrivals += uint64(len(n.inbox))
-		w.receive(n)
+		w.stats.Events += uint64(len(burst))
+		w.stats.Arrivals += uint64(len(burst))
+		n := w.nodes[burst[0].To]
+		w.receive(n, burst)
 		w.settle(n)
 	}
 }
 
 // receive lets a device take its burst. The frames go back once it has committed.
-func (w *World) receive(n *Node) {
-	for _, f := range n.inbox {
+func (w *World) receive(n *Node, burst []*mem.Frame) {
+	for _, f := range burst {
 		r := wire.DropNone
 		switch {
 		case n.dead:
@@ -324,11 +317,9 @@ func (w *World) receive(n *Node) {
 		}
 	}
 	n.Dev.Commit(w.now)
-	for i, f := range n.inbox {
+	for _, f := range burst {
 		w.net.Release(f)
-		n.inbox[i] = nil
 	}
-	n.inbox = n.inbox[:0]
 }
 
 // expire runs the timers of the node whose turn it is. The heap's key may be early;

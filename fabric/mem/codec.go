@@ -3,6 +3,7 @@ package mem
 import (
 	"encoding/binary"
 
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/wire"
 )
@@ -86,19 +87,32 @@ func appendEncoded(dst []byte, path *wire.Path, p *wire.Packet, payload []byte, 
 }
 
 // load fills f with the packet directly.
-func (f *Frame) load(p *wire.Packet, payload []byte, corrupt bool) {
+func (f *Frame) load(p *wire.Packet, payload []byte, damage fabric.CorruptKind) {
 	canonical(&f.Packet, p)
 	f.buf = append(f.buf[:0], payload...)
 	if len(payload) > 0 {
 		f.Packet.Payload = f.buf[:len(f.buf):len(f.buf)]
 	}
-	f.CorruptICRC = corrupt
+	f.CorruptICRC = damage == fabric.CorruptICRC
+	if damage == fabric.CorruptPayload && len(payload) > 0 {
+		tamper(p, f.buf)
+	}
+}
+
+// tamper flips a bit of a payload.
+func tamper(p *wire.Packet, payload []byte) {
+	at, bit := fabric.FlipAt(fabric.InfoOf(p, 0), len(payload))
+	payload[at] ^= bit
 }
 
 // loadEncoded fills f by way of the encoding, and finds out about the ICRC as a
 // receiver would.
-func (f *Frame) loadEncoded(p *wire.Packet, payload []byte, corrupt bool) wire.DropReason {
-	f.buf = appendEncoded(f.buf[:0], &f.Path, p, payload, corrupt)
+func (f *Frame) loadEncoded(p *wire.Packet, payload []byte, damage fabric.CorruptKind) wire.DropReason {
+	if damage == fabric.CorruptPayload && len(payload) > 0 {
+		payload = append([]byte(nil), payload...)
+		tamper(p, payload)
+	}
+	f.buf = appendEncoded(f.buf[:0], &f.Path, p, payload, damage == fabric.CorruptICRC)
 	body := f.buf[:len(f.buf)-wire.ICRCBytes]
 	f.CorruptICRC = wire.ICRC(&f.Path, body) != binary.LittleEndian.Uint32(f.buf[len(body):])
 	return wire.Decode(body, &f.Packet)

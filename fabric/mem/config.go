@@ -47,11 +47,21 @@ type LinkConfig struct {
 	// included; a frame that does not fit is dropped. 0 means no bound. It needs a
 	// bandwidth.
 	QueueBytes int
+	// ECN marks packets that meet a long queue. It needs a bandwidth.
+	ECN ECN
 	// MTU is the largest payload, as an IB MTU; 0 means 4096.
 	MTU ib.MTU
 	// Impairment is what goes wrong on the way. For the default link each sender
 	// has its own random streams and rule counters.
 	Impairment fabric.ImpairmentConfig
+}
+
+// ECN says when a queue sets "congestion experienced" in the IP header of a packet: never
+// below MinBytes that wait, with a probability that rises to Probability at MaxBytes,
+// and always above. The zero value marks nothing.
+type ECN struct {
+	MinBytes, MaxBytes int
+	Probability        float64
 }
 
 // FrameOverheadBytes is what Ethernet, IP and UDP add to a packet on the wire:
@@ -97,6 +107,14 @@ func (c *LinkConfig) Validate() error {
 	}
 	if c.QueueBytes > 0 && c.BandwidthBitsPerSecond == 0 {
 		errs = append(errs, errors.New("mem: a bounded queue needs a bandwidth"))
+	}
+	if e := &c.ECN; *e != (ECN{}) {
+		if c.BandwidthBitsPerSecond == 0 {
+			errs = append(errs, errors.New("mem: marking needs a bandwidth"))
+		}
+		if e.MinBytes < 0 || e.MaxBytes < e.MinBytes || !(e.Probability >= 0 && e.Probability <= 1) {
+			errs = append(errs, fmt.Errorf("mem: marking between %d and %d bytes with probability %v, want 0 <= min <= max and a probability", e.MinBytes, e.MaxBytes, e.Probability))
+		}
 	}
 	if c.MTU != 0 && !c.MTU.Valid() {
 		errs = append(errs, fmt.Errorf("mem: MTU %d is none of the five path MTUs", uint8(c.MTU)))

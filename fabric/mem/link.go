@@ -8,6 +8,7 @@ import (
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/internal/invariants"
 	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
 )
 
 // egress is the sending end of a link: of one that was set apart, or of all the
@@ -19,6 +20,7 @@ type egress struct {
 	lastAt    vtime.Time // latest arrival before impairment; keeps jitter in order
 	jitter    rand.PCG
 	seed      uint64
+	stats     PortStats
 	// policy is nil as long as nothing can go wrong.
 	policy *fabric.Impairment
 }
@@ -51,25 +53,60 @@ func (e *egress) faults() *fabric.Impairment {
 }
 
 // serialise sends a frame of n bytes at now and returns when its last bit is out; ok
-// is false if the queue has no room.
-func (e *egress) serialise(now vtime.Time, n int) (out vtime.Time, ok bool) {
+// is false if the queue has no room. A queue that marks does so in path.
+func (e *egress) serialise(now vtime.Time, n int, path *wire.Path) (out vtime.Time, ok bool) {
 	bw := e.cfg.BandwidthBitsPerSecond
 	if bw == 0 {
+		e.stats.Packets++
+		e.stats.Bytes += uint64(n)
 		return now, true
 	}
 	if e.busyUntil <= now {
 		e.busyUntil, e.carry = now, 0
-	} else if limit := e.cfg.QueueBytes; limit > 0 {
-		waiting := waitingBytes(e.busyUntil.Sub(now), bw)
-		if waiting+uint64(n) > uint64(limit) {
-			return 0, false
-		}
+	} else if waiting := e.waiting(now); !e.admit(waiting, n, path) {
+		e.stats.Dropped++
+		return 0, false
 	}
+	e.stats.Packets++
+	e.stats.Bytes += uint64(n)
 	// n < 2^16, so the product stays below 2^50.
 	need := uint64(n)*8*uint64(time.Second) + e.carry
 	e.carry = need % bw
 	e.busyUntil = e.busyUntil.Add(time.Duration(need / bw))
 	return e.busyUntil, true
+}
+
+// waiting is how many bytes wait at now.
+func (e *egress) waiting(now vtime.Time) uint64 {
+	if e.busyUntil <= now || e.cfg.BandwidthBitsPerSecond == 0 {
+		return 0
+	}
+	return waitingBytes(e.busyUntil.Sub(now), e.cfg.BandwidthBitsPerSecond)
+}
+
+// admit decides about n more bytes behind those that wait.
+func (e *egress) admit(waiting uint64, n int, path *wire.Path) bool {
+	e.stats.MaxQueueBytes = max(e.stats.MaxQueueBytes, waiting)
+	if limit := e.cfg.QueueBytes; limit > 0 && waiting+uint64(n) > uint64(limit) {
+		return false
+	}
+	if m := &e.cfg.ECN; m.MaxBytes > 0 && waiting > uint64(m.MinBytes) && path.TClass&ecnMask != 0 {
+		if waiting >= uint64(m.MaxBytes) || e.draw() < m.Probability*float64(waiting-uint64(m.MinBytes))/float64(m.MaxBytes-m.MinBytes) {
+			path.TClass |= ecnMask
+			e.stats.Marked++
+		}
+	}
+	return true
+}
+
+// ecnMask are the bits of the traffic class that say "congestion experienced" if both
+// are set, and "capable of being told so" if one is.
+const ecnMask = 3
+
+// draw returns a number from 0 to 1, from how many packets the port has seen: it needs no
+// state of its own.
+func (e *egress) draw() float64 {
+	return float64(fabric.Mix(e.seed, e.stats.Packets)>>11) / (1 << 53)
 }
 
 // waitingBytes is how many bytes a link of bw bit/s sends in d, at most what fits in

@@ -49,17 +49,31 @@ type Network struct {
 	linkAt map[pair]int
 	groups map[ib.GID][]NodeIndex // members in rising order
 	cut    map[pair]struct{}      // partitions; looked up only
+	cuts   []cut                  // those of whole ranges
+	// faulty are directions whose impairment differs from their egress's; looked up only.
+	faulty map[pair]*fabric.Impairment
 
-	queue   eventHeap
+	switches []fabricSwitch
+	routed   bool // the switches' tables are up to date
+
+	sched   schedule
 	seq     uint64
 	slab    slab
 	capture fabric.Datagram // scratch for the sink
 	stray   node            // counts what was sent from nodes that do not exist
+	addrGen uint32          // rises with every change of addr
 }
 
 type node struct {
-	out   egress // for all links not set apart
-	count Counters
+	out   egress  // for all links not set apart
+	in    *egress // the switch's port to it; nil without
+	sw    SwitchIndex
+	place int32
+	// lastDst is where the last packet went, and lastTo whose address that is.
+	lastDst ib.GID
+	lastTo  NodeIndex
+	lastGen uint32 // Network.addrGen at that time; 0: nothing is known
+	count   Counters
 }
 
 type pair struct{ from, to NodeIndex }
@@ -68,6 +82,9 @@ type pair struct{ from, to NodeIndex }
 const (
 	seedNode uint64 = iota + 1
 	seedLink
+	seedPort
+	seedTrunk
+	seedPair
 )
 
 // New returns an empty network. It panics if cfg is not valid: a caller that got it
@@ -80,11 +97,13 @@ func New(cfg Config) *Network {
 		cfg.MaxInFlight = DefaultMaxInFlight
 	}
 	return &Network{
-		cfg:    cfg,
-		addr:   make(map[ib.GID]NodeIndex),
-		linkAt: make(map[pair]int),
-		groups: make(map[ib.GID][]NodeIndex),
-		cut:    make(map[pair]struct{}),
+		cfg:     cfg,
+		addr:    make(map[ib.GID]NodeIndex),
+		linkAt:  make(map[pair]int),
+		groups:  make(map[ib.GID][]NodeIndex),
+		cut:     make(map[pair]struct{}),
+		faulty:  make(map[pair]*fabric.Impairment),
+		addrGen: 1,
 	}
 }
 
@@ -99,8 +118,9 @@ func (n *Network) Attach(gid ib.GID) NodeIndex {
 	}
 	i := NodeIndex(len(n.nodes))
 	seed := fabric.Mix(fabric.Mix(n.cfg.Seed, seedNode), uint64(i))
-	n.nodes = append(n.nodes, node{out: newEgress(&n.cfg.Default, seed)})
+	n.nodes = append(n.nodes, node{out: newEgress(&n.cfg.Default, seed), sw: NoSwitch, place: n.sched.addPlace()})
 	n.addr[gid] = i
+	n.addrGen++
 	return i
 }
 
@@ -116,11 +136,15 @@ func (n *Network) AddAddress(i NodeIndex, gid ib.GID) error {
 		return fmt.Errorf("mem: address %v belongs to node %d", gid, j)
 	}
 	n.addr[gid] = i
+	n.addrGen++
 	return nil
 }
 
 // RemoveAddress takes an address away. Packets in flight to it still arrive.
-func (n *Network) RemoveAddress(gid ib.GID) { delete(n.addr, gid) }
+func (n *Network) RemoveAddress(gid ib.GID) {
+	delete(n.addr, gid)
+	n.addrGen++
+}
 
 // NodeOf returns the node with that address, or NoNode.
 func (n *Network) NodeOf(gid ib.GID) NodeIndex {
@@ -206,27 +230,6 @@ func (n *Network) Faults(a, b NodeIndex) *fabric.Impairment {
 	return n.egress(a, b).faults()
 }
 
-// Partition loses everything from a to b, that direction only, until HealPartition
-// or Heal.
-func (n *Network) Partition(a, b NodeIndex) { n.cut[pair{a, b}] = struct{}{} }
-
-// HealPartition ends a partition from a to b.
-func (n *Network) HealPartition(a, b NodeIndex) { delete(n.cut, pair{a, b}) }
-
-// Heal ends all partitions and removes the impairment of every link, rules included.
-// Latency, jitter, bandwidth and queues stay.
-func (n *Network) Heal() {
-	clear(n.cut)
-	n.cfg.Default.Impairment = fabric.ImpairmentConfig{}
-	for i := range n.nodes {
-		n.nodes[i].out.policy = nil
-	}
-	for _, e := range n.links {
-		e.cfg.Impairment = fabric.ImpairmentConfig{}
-		e.policy = nil
-	}
-}
-
 // SetSink replaces Config.Sink.
 func (n *Network) SetSink(s fabric.Sink) { n.cfg.Sink = s }
 
@@ -257,7 +260,7 @@ func (n *Network) Totals() Counters {
 }
 
 // InFlight returns how many packets have been sent and not yet popped or lost.
-func (n *Network) InFlight() int { return len(n.queue) }
+func (n *Network) InFlight() int { return n.sched.count }
 
 func (n *Network) check(i NodeIndex) error {
 	if i < 0 || int(i) >= len(n.nodes) {
@@ -295,6 +298,7 @@ type transit struct {
 	// are behind it.
 	serialised, fits bool
 	out              vtime.Time
+	marked           wire.Path // path, as the egress left it
 }
 
 // Send sends a packet with that payload from a node to the node or the group that has
@@ -330,12 +334,15 @@ func (n *Network) Send(now vtime.Time, from NodeIndex, path *wire.Path, p *wire.
 		}
 		return
 	}
-	to, ok := n.addr[path.Dst]
-	if !ok {
-		n.refuse(src, &t, fabric.LossUnreachable)
-		return
+	if src.lastGen != n.addrGen || src.lastDst != path.Dst {
+		to, ok := n.addr[path.Dst]
+		if !ok {
+			n.refuse(src, &t, fabric.LossUnreachable)
+			return
+		}
+		src.lastDst, src.lastTo, src.lastGen = path.Dst, to, n.addrGen
 	}
-	n.forward(&t, to)
+	n.forward(&t, src.lastTo)
 }
 
 func (n *Network) refuse(src *node, t *transit, r fabric.LossReason) {
@@ -358,11 +365,9 @@ func (n *Network) forward(t *transit, to NodeIndex) {
 		return
 	}
 	at := e.arrive(out)
-	v := e.policy.Fate(t.now, t.path, fabric.InfoOf(t.p, t.bytes))
-	if len(n.cut) > 0 {
-		if _, cut := n.cut[pair{t.from, to}]; cut {
-			v = fabric.Verdict{Drop: true, Reason: fabric.LossPartition}
-		}
+	v := n.policy(e, t.from, to).Fate(t.now, t.path, fabric.InfoOf(t.p, t.bytes))
+	if n.isCut(t.from, to) {
+		v = fabric.Verdict{Drop: true, Reason: fabric.LossPartition}
 	}
 	if v.Drop {
 		n.refuse(src, t, v.Reason)
@@ -371,12 +376,12 @@ func (n *Network) forward(t *transit, to NodeIndex) {
 	src.count.Sent++
 	src.count.SentBytes += uint64(t.bytes)
 	src.count.Duplicated += uint64(v.Copies - 1)
-	corrupt := v.Corrupt != fabric.CorruptNone
-	if corrupt {
+	if v.Corrupt != fabric.CorruptNone {
 		src.count.Corrupted++
 	}
 	for c := range v.Copies {
-		n.enqueue(t, to, at.Add(v.Delay[c]), corrupt && c == 0)
+		n.enqueue(t, e, to, at.Add(v.Delay[c]), v.Corrupt)
+		v.Corrupt = fabric.CorruptNone
 	}
 }
 
@@ -386,17 +391,19 @@ func (n *Network) depart(t *transit, e *egress, common bool) (out vtime.Time, fi
 	if common && t.serialised {
 		return t.out, t.fits
 	}
-	out, fits = e.serialise(t.now, t.bytes+FrameOverheadBytes(t.path.IsIPv4()))
+	t.marked = *t.path
+	out, fits = e.serialise(t.now, t.bytes+FrameOverheadBytes(t.path.IsIPv4()), &t.marked)
 	if common {
 		t.serialised, t.out, t.fits = true, out, fits
 	}
 	return out, fits
 }
 
-// enqueue copies the packet into a frame that arrives at the instant at.
-func (n *Network) enqueue(t *transit, to NodeIndex, at vtime.Time, corrupt bool) {
+// enqueue copies the packet into a frame that arrives at the instant at: at the first
+// switch if there is one between the two nodes.
+func (n *Network) enqueue(t *transit, e *egress, to NodeIndex, at vtime.Time, damage fabric.CorruptKind) {
 	src := &n.nodes[t.from]
-	if len(n.queue) >= n.cfg.MaxInFlight {
+	if n.sched.count >= n.cfg.MaxInFlight {
 		src.count.Dropped[fabric.LossQueue]++
 		return
 	}
@@ -405,10 +412,10 @@ func (n *Network) enqueue(t *transit, to NodeIndex, at vtime.Time, corrupt bool)
 		room = t.bytes
 	}
 	f := n.slab.get(room)
-	f.To, f.From, f.At, f.Path, f.Bytes = to, t.from, at, *t.path, t.bytes
+	f.To, f.From, f.At, f.Path, f.Bytes = to, t.from, at, t.marked, t.bytes
 	if !n.cfg.Encode {
-		f.load(t.p, t.payload, corrupt)
-	} else if f.loadEncoded(t.p, t.payload, corrupt) != wire.DropNone {
+		f.load(t.p, t.payload, damage)
+	} else if f.loadEncoded(t.p, t.payload, damage) != wire.DropNone {
 		// check and wire.Decode disagree. A test guards against it; a packet lost
 		// and counted is the least harm if it happens all the same.
 		n.slab.put(f)
@@ -416,7 +423,14 @@ func (n *Network) enqueue(t *transit, to NodeIndex, at vtime.Time, corrupt bool)
 		return
 	}
 	f.state = frameInFlight
-	n.queue.push(event{at: at, seq: n.seq, slot: f.slot})
+	dst := &n.nodes[to]
+	place := dst.place
+	f.sw = NoSwitch
+	if src.sw != NoSwitch && dst.sw != NoSwitch && e == &src.out {
+		n.route()
+		f.sw, place = src.sw, n.switches[src.sw].place
+	}
+	n.sched.push(place, event{at: at, seq: n.seq, slot: f.slot})
 	n.seq++
 }
 
@@ -428,27 +442,74 @@ func (n *Network) show(t *transit) {
 	n.cfg.Sink.Capture(t.now, d)
 }
 
-// NextAt is when the next packet arrives; vtime.Never when none is in flight.
+// NextAt is when something happens next: a packet arrives at a node or at a switch;
+// vtime.Never when none is in flight.
 func (n *Network) NextAt() vtime.Time {
-	if len(n.queue) == 0 {
-		return vtime.Never
+	if h := n.sched.first(); h != nil {
+		return h.at
 	}
-	return n.queue[0].at
+	return vtime.Never
 }
 
 // Pop returns the next packet that has arrived by now: the earliest, and of packets
 // that arrive at the same instant the one that was sent first. The frame is the
 // caller's until Release.
 func (n *Network) Pop(now vtime.Time) (*Frame, bool) {
-	if len(n.queue) == 0 || n.queue[0].at > now {
+	place, ok := n.ready(now, n.seq)
+	if !ok {
 		return nil, false
 	}
-	f := n.slab.at(n.queue.pop().slot)
+	f := n.take(place)
+	n.sched.settle(place)
+	return f, true
+}
+
+// Mark returns a bound for Burst: packets that are sent from now on lie behind it.
+func (n *Network) Mark() uint64 { return n.seq }
+
+// Burst appends to dst the packets that have arrived by now at one node, the one whose
+// first packet Pop would return, as far as they were sent before mark. It appends
+// nothing if there are none.
+func (n *Network) Burst(now vtime.Time, mark uint64, dst []*Frame) []*Frame {
+	place, ok := n.ready(now, mark)
+	if !ok {
+		return dst
+	}
+	for {
+		dst = append(dst, n.take(place))
+		if q := n.sched.places[place]; len(q) == 0 || q[0].at > now || q[0].seq >= mark {
+			n.sched.settle(place)
+			return dst
+		}
+	}
+}
+
+// ready moves packets through switches until the next one to arrive by now is at its
+// destination, and returns that place.
+func (n *Network) ready(now vtime.Time, mark uint64) (place int32, ok bool) {
+	for {
+		h := n.sched.first()
+		if h == nil || h.at > now || h.seq >= mark {
+			return 0, false
+		}
+		if f := n.slab.at(n.sched.places[h.place][0].slot); f.sw == NoSwitch {
+			return h.place, true
+		}
+		at, place := h.at, h.place
+		f := n.slab.at(n.sched.pop(place).slot)
+		n.sched.settle(place)
+		n.hop(f, at)
+	}
+}
+
+// take pops the first packet of a place where nodes get theirs.
+func (n *Network) take(place int32) *Frame {
+	f := n.slab.at(n.sched.pop(place).slot)
 	f.state = framePopped
 	dst := &n.nodes[f.To].count
 	dst.Delivered++
 	dst.DeliveredBytes += uint64(f.Bytes)
-	return f, true
+	return f
 }
 
 // Release gives a popped frame back; its contents are void from then on. Releasing a

@@ -20,6 +20,7 @@ type Frame struct {
 	// Bytes is the encoded length, BTH to ICRC.
 	Bytes int
 
+	sw    SwitchIndex // where it is on its way to, NoSwitch for its destination
 	slot  uint32
 	class uint8
 	state frameState

@@ -220,7 +220,7 @@ func creditRows() (rows []Row) {
 const maxCause = 0x1000
 
 func causeRows() (rows []Row) {
-	class := []string{"none", "local", "responder", "peer", "flush"}
+	class := []string{"none", "local", "responder", "peer", "flush", "injected"}
 	for n := range ib.Cause(maxCause) {
 		if strings.HasPrefix(n.String(), "cause 0x") {
 			continue
