@@ -189,6 +189,38 @@ type Counters struct {
 	Dropped                        [wire.NumDropReasons]uint64
 }
 
+// Add adds the counts of o.
+func (c *Counters) Add(o *Counters) {
+	c.SentPackets += o.SentPackets
+	c.SentBytes += o.SentBytes
+	c.RcvdPackets += o.RcvdPackets
+	c.RcvdBytes += o.RcvdBytes
+	c.DuplicateRequest += o.DuplicateRequest
+	c.OutOfSeqRequest += o.OutOfSeqRequest
+	c.RcvdRNRNAK += o.RcvdRNRNAK
+	c.SentRNRNAK += o.SentRNRNAK
+	c.RcvdSeqNAK += o.RcvdSeqNAK
+	c.SentNAK += o.SentNAK
+	c.AckDeferred += o.AckDeferred
+	c.RetryTimeout += o.RetryTimeout
+	c.RetransPackets += o.RetransPackets
+	c.RetryExceeded += o.RetryExceeded
+	c.RNRRetryExceeded += o.RNRRetryExceeded
+	c.LostResponse += o.LostResponse
+	c.SendErrors += o.SendErrors
+	c.Completions += o.Completions
+	c.CQOverflow += o.CQOverflow
+	c.AsyncEvents += o.AsyncEvents
+	c.SendsPosted += o.SendsPosted
+	c.RecvsPosted += o.RecvsPosted
+	c.MessagesSent += o.MessagesSent
+	c.MessagesReceived += o.MessagesReceived
+	c.MemoryFaults += o.MemoryFaults
+	for i, n := range o.Dropped {
+		c.Dropped[i] += n
+	}
+}
+
 // Drop counts a packet that is dropped and why.
 func (c *Counters) Drop(r wire.DropReason) { c.Dropped[r]++ }
 

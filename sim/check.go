@@ -84,7 +84,7 @@ func (w *World) CheckConservation() error {
 		return fmt.Errorf("sim: the network took %d packets and made %d copies, but delivered %d, lost %d and holds %d", t.Sent, t.Duplicated, t.Delivered, t.DroppedTotal(), w.net.InFlight())
 	}
 	for _, n := range w.nodes {
-		c, d := w.net.Counters(n.Index), n.Dev.Counters()
+		c, d := w.net.Counters(n.Index), n.Counters()
 		if d.RcvdPackets+n.badICRC+n.lost != c.Delivered {
 			return fmt.Errorf("sim: node %q: the network delivered %d packets, the device took %d, refused %d for their ICRC and lost %d", n.Name, c.Delivered, d.RcvdPackets, n.badICRC, n.lost)
 		}

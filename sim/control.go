@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
@@ -43,6 +45,46 @@ func (w *World) Partition(a, b *Node, cut bool) {
 func (w *World) Kill(n *Node) {
 	n.dead = true
 	w.timers.move(n, vtime.Never)
+}
+
+// Restart brings a node that was killed back with an empty device: its objects and
+// applications are gone, and what arrives for them meets no queue pair.
+func (w *World) Restart(n *Node) error {
+	cfg := *n.Dev.Config()
+	n.generation++
+	cfg.Seed = fabric.Mix(cfg.Seed, uint64(n.generation))
+	// Numbers that its peers may still send to are not used again soon.
+	cfg.FirstQPN = ib.QPN(restartQPN * (1 + n.generation%(int(ib.QPNMulticast)/restartQPN-1)))
+	dev, err := rvt.New(cfg)
+	if err != nil {
+		return err
+	}
+	n.past.Add(n.Dev.Counters())
+	for _, s := range n.slots { //arch:sorted each is marked
+		s.gone = true
+	}
+	n.Dev, n.dead = dev, false
+	n.polled, n.ready, n.driven, n.watched, n.slots = nil, nil, nil, nil, nil
+	w.timers.move(n, vtime.Never)
+	return nil
+}
+
+// restartQPN is how far the queue pair numbers of a restarted node lie from those before.
+const restartQPN = 1 << 14
+
+// Counters returns the counters of the node's device and of those before it.
+func (n *Node) Counters() qp.Counters {
+	c := n.past
+	c.Add(n.Dev.Counters())
+	return c
+}
+
+// Wake has an application stepped before its node comes to rest. It is for other
+// applications of the node, while they are stepped.
+func (w *World) Wake(n *Node, a App) {
+	if s := n.slots[a]; s != nil {
+		n.wake(s)
+	}
 }
 
 // Dead reports whether the node was killed.

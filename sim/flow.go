@@ -15,7 +15,16 @@ import (
 type Flow struct {
 	Client, Server         *workload.Endpoint
 	ClientNode, ServerNode *Node
+
+	clientGen, serverGen int // generations of the nodes
 }
+
+// ClientGone reports whether the client's node was killed since; ServerGone the
+// server's.
+func (f *Flow) ClientGone() bool { return f.ClientNode.dead || f.ClientNode.generation != f.clientGen }
+
+// ServerGone reports whether the server's node was killed since the flow began.
+func (f *Flow) ServerGone() bool { return f.ServerNode.dead || f.ServerNode.generation != f.serverGen }
 
 // AddFlow sets a flow up and starts it. from and to may be the same node.
 func (w *World) AddFlow(spec workload.Spec, from, to *Node) (*Flow, error) {
@@ -48,14 +57,14 @@ func (w *World) AddFlow(spec workload.Spec, from, to *Node) (*Flow, error) {
 	// The server comes first, so that its receives are posted when packets arrive.
 	w.AddApp(to, s)
 	w.AddApp(from, c)
-	return &Flow{c, s, from, to}, nil
+	return &Flow{c, s, from, to, from.generation, to.generation}, nil
 }
 
 // Done reports whether the flow has come to its end, good or bad: nothing more will
 // happen on its own account.
 func (f *Flow) Done() bool {
-	if f.ClientNode.dead || f.ServerNode.dead {
-		return (f.ClientNode.dead || f.Client.SendsDone()) && (f.ServerNode.dead || f.Server.SendsDone())
+	if client, server := f.ClientGone(), f.ServerGone(); client || server {
+		return (client || f.Client.SendsDone()) && (server || f.Server.SendsDone())
 	}
 	return workload.PairDone(f.Client, f.Server)
 }

@@ -77,8 +77,11 @@ type Node struct {
 	wakeAt  vtime.Time // key in World.timers: may be early, never late
 	heapPos int        // -1 if absent
 	dead    bool
-	lost    uint64 // packets that came after its death
-	badICRC uint64
+	past    qp.Counters // of devices before a restart
+	// generation counts restarts.
+	generation int
+	lost       uint64 // packets that came after its death
+	badICRC    uint64
 }
 
 // appSlot is an application with what the node remembers of it.
@@ -87,6 +90,7 @@ type appSlot struct {
 	sink   EventSink // nil if it takes no events
 	node   *Node
 	queued bool       // in Node.ready
+	gone   bool       // its node was restarted
 	events bool       // stepped only when ready
 	wakeAt vtime.Time // earliest call scheduled for its deadline
 }
@@ -273,8 +277,10 @@ func (w *World) call() {
 		if c.app.wakeAt == c.at {
 			c.app.wakeAt = vtime.Never
 		}
-		c.app.node.wake(c.app)
-		w.settle(c.app.node)
+		if !c.app.gone {
+			c.app.node.wake(c.app)
+			w.settle(c.app.node)
+		}
 		return
 	}
 	c.f(w.now)

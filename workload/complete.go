@@ -186,7 +186,11 @@ func (e *Endpoint) checkAtomic(c *conn, p *posted, old uint64) {
 func (e *Endpoint) checkEnded(c *conn) {
 	s := &c.send
 	if c.down && s.outstanding() > 0 && c.q.Outstanding() == 0 && e.scq.Len() == 0 {
-		e.retireSilent(c)
+		if e.cqLost {
+			s.retired = s.posted // what became of them nobody will know
+		} else {
+			e.retireSilent(c)
+		}
 	}
 	if s.ended || s.outstanding() > 0 || e.more(s) && !c.down && e.err == nil {
 		return

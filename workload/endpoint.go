@@ -39,6 +39,8 @@ type Hooks struct {
 	Completion func(now vtime.Time, wc *cq.WC)
 	// RecvCompletion, if not nil, sees those of receives in its stead.
 	RecvCompletion func(now vtime.Time, wc *cq.WC)
+	// Received is told that a message has arrived and been checked.
+	Received func(now vtime.Time)
 }
 
 // Recorder collects durations in nanoseconds, a histogram for example.
@@ -76,6 +78,7 @@ type Endpoint struct {
 	paused         bool
 	stopped        bool
 	rearmSRQ       bool
+	cqLost         bool // the send completion queue overflowed: nothing more is told
 	refill         bool // receives have completed and not been posted again
 	binding        int  // bindings posted and not completed
 	err            error
@@ -85,6 +88,7 @@ type Endpoint struct {
 	ready   []int // QPs that may have something to post, in order
 	open    int   // QPs with work requests posted and not retired, or to be posted
 	wakeAt  vtime.Time
+	allowed uint64 // work requests that each QP may post in all; see Spec.HoldAt
 	srqRing recvRing
 
 	tmp *Scratch // not nil
@@ -113,6 +117,8 @@ type conn struct {
 	peer QPInfo
 	mws  []window
 	down bool // a completion failed: nothing more is posted
+
+	refusals int // posts that FailPosts made fail and that have not been seen to
 }
 
 // NewClient and NewServer return the two ends of a flow, bound to their devices. Setup
@@ -126,7 +132,10 @@ func newEndpoint(spec Spec, dev *rvt.Device, client bool) (*Endpoint, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Endpoint{Spec: spec, dev: dev, client: client, wakeAt: vtime.Never, tmp: new(Scratch)}
+	e := &Endpoint{Spec: spec, dev: dev, client: client, wakeAt: vtime.Never, allowed: unlimited, tmp: new(Scratch)}
+	if spec.HoldAt > 0 {
+		e.allowed = spec.HoldAt
+	}
 	c, s := role{true, spec.Bidirectional}, role{spec.Bidirectional, true}
 	e.role, e.out = c, toServer
 	own, other := c, s
@@ -195,8 +204,15 @@ func (e *Endpoint) OnEvent(ev rvt.Event) {
 	if int(ev.Type) < len(e.stats.Events) {
 		e.stats.Events[ev.Type]++
 	}
-	if ev.Type == ib.EventSRQLimitReached {
+	switch {
+	case ev.Type == ib.EventSRQLimitReached:
 		e.rearmSRQ = true
+	case ev.Type == ib.EventCQErr && ev.CQ == e.scq && e.scq.Overflowed():
+		e.cqLost = true
+		for _, c := range e.qps {
+			c.down = true
+			e.list(c)
+		}
 	}
 }
 

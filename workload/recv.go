@@ -179,7 +179,7 @@ func (e *Endpoint) recvDone(now vtime.Time, wc *cq.WC) {
 		}
 		return
 	}
-	e.received(c, ring, slot, wc)
+	e.received(now, c, ring, slot, wc)
 }
 
 // freeSlot finds the receive that completed and takes it off the books.
@@ -205,7 +205,7 @@ func (e *Endpoint) freeSlot(c *conn, r *recvRing, wc *cq.WC) (slot int, ok bool)
 }
 
 // received accounts for a message and checks it.
-func (e *Endpoint) received(c *conn, ring *recvRing, slot int, wc *cq.WC) {
+func (e *Endpoint) received(now vtime.Time, c *conn, ring *recvRing, slot int, wc *cq.WC) {
 	e.stats.Received++
 	c.recv.got++
 	n := int(wc.ByteLen)
@@ -237,6 +237,9 @@ func (e *Endpoint) received(c *conn, ring *recvRing, slot int, wc *cq.WC) {
 	}
 	if ok && m.op == ib.WRSendWithInv {
 		e.rebind(c, wc)
+	}
+	if e.Hooks.Received != nil {
+		e.Hooks.Received(now)
 	}
 }
 

@@ -88,12 +88,17 @@ func (e *Endpoint) postQP(now vtime.Time, c *conn) (n int, again bool) {
 	s := &c.send
 	for e.err == nil && !c.down {
 		room := min(e.Spec.Depth-int(s.posted-s.retired), e.Spec.batch())
+		var before sender
+		if c.refusals > 0 {
+			room = min(room, 1) // so that what is refused can be taken back
+			before = *s
+		}
 		e.tmp.wrs, e.tmp.sges = e.tmp.wrs[:0], e.tmp.sges[:0]
-		for len(e.tmp.wrs) < room && e.more(s) && now >= s.paceAt {
+		for len(e.tmp.wrs) < room && e.more(s) && s.posted < e.allowed && now >= s.paceAt {
 			e.build(now, c)
 		}
 		if len(e.tmp.wrs) == 0 {
-			return n, room > 0 && e.more(s)
+			return n, room > 0 && e.more(s) && s.posted < e.allowed
 		}
 		done, err := e.dev.PostSend(c.q, e.tmp.wrs)
 		n += done
@@ -101,6 +106,11 @@ func (e *Endpoint) postQP(now vtime.Time, c *conn) (n int, again bool) {
 		if done < len(e.tmp.wrs) {
 			// What was not taken was never posted.
 			s.posted -= uint64(len(e.tmp.wrs) - done)
+			if e.refused(c, err) {
+				*s = before
+				s.paceAt = now.Add(postAgain)
+				return n, true
+			}
 			if c.q.State == ib.StateRTS || c.q.State == ib.StateSQD {
 				e.fail(err)
 			} else {
@@ -110,6 +120,9 @@ func (e *Endpoint) postQP(now vtime.Time, c *conn) (n int, again bool) {
 	}
 	return n, false
 }
+
+// postAgain is how long an endpoint waits after a post that was refused for now.
+const postAgain = time.Microsecond
 
 // more reports whether the script goes on.
 func (e *Endpoint) more(s *sender) bool {

@@ -37,6 +37,9 @@ type Spec struct {
 	Fence       bool
 	// Bidirectional lets the server post the same number of work requests back.
 	Bidirectional bool
+	// HoldAt is how many work requests each QP may post until [Endpoint.Allow] lets it
+	// go on: the next message depends on what the program receives. 0: no bound.
+	HoldAt uint64
 	// Start delays the first post; RateBitsPerSecond limits the payload that each QP
 	// posts, 0 does not.
 	Start             time.Duration

@@ -10,10 +10,11 @@ import (
 
 // Stats counts what an endpoint saw.
 type Stats struct {
-	Posted    uint64 // send work requests
-	Completed uint64 // of these, retired with success, reported or not
-	Bytes     uint64 // payload of these
-	Ops       [ib.NumWROpcodes]uint64
+	Posted     uint64 // send work requests
+	PostErrors uint64 // posts that were refused and made again (see FailPosts)
+	Completed  uint64 // of these, retired with success, reported or not
+	Bytes      uint64 // payload of these
+	Ops        [ib.NumWROpcodes]uint64
 	// Statuses and RecvStatuses count completions, by status.
 	Statuses      [ib.NumWCStatuses]uint64
 	RecvPosted    uint64

@@ -44,7 +44,8 @@ func (n *Network) HealPartitions() {
 	n.cuts = n.cuts[:0]
 }
 
-// isCut reports whether a partition lies between two nodes.
+// isCut reports whether a partition lies between two nodes. One of ranges never lies
+// between a node and itself.
 func (n *Network) isCut(from, to NodeIndex) bool {
 	if len(n.cut) > 0 {
 		if _, ok := n.cut[pair{from, to}]; ok {
@@ -52,7 +53,7 @@ func (n *Network) isCut(from, to NodeIndex) bool {
 		}
 	}
 	for i := range n.cuts {
-		if n.cuts[i].from.has(from) && n.cuts[i].to.has(to) {
+		if n.cuts[i].from.has(from) && n.cuts[i].to.has(to) && from != to {
 			return true
 		}
 	}

@@ -10,21 +10,9 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/report"
 	"github.com/rvtsim/rvtsim/internal/topology"
-	"github.com/rvtsim/rvtsim/qp"
-	"github.com/rvtsim/rvtsim/rvt"
-	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 	"github.com/rvtsim/rvtsim/workload"
 )
-
-// modifyToError moves QPs of an endpoint to ERR: one of them, or all if which is -1.
-func modifyToError(d *rvt.Device, now vtime.Time, e *workload.Endpoint, which int) {
-	for k, q := range e.QPs() {
-		if (which < 0 || which == k) && q.State != ib.StateReset {
-			_ = d.ModifyQP(now, q, &qp.Attr{State: ib.StateErr}, ib.AttrState) // every state but RESET may go there
-		}
-	}
-}
 
 // Report turns an outcome into what is printed, with every expectation of the file
 // checked.

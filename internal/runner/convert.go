@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rvtsim/rvtsim/fabric"
@@ -25,6 +26,7 @@ func deviceConfig(f *topology.File, i int, seed uint64) rvt.Config {
 	cfg.Profile, _ = qp.ProfileByName(string(n.Profile)) // the file was checked
 	cfg.Driver = qp.DriverByName(cfg.Profile.Name)
 	cfg.Seed = fabric.Mix(seed, uint64(i))
+	cfg.DistinctKeys = n.DistinctKeys
 	l := &cfg.Limits
 	l.MaxQP, l.MaxQPWR, l.MaxCQE, l.MaxSGE, l.MaxInline, l.MaxSRQWR = n.Limits.MaxQP, n.Limits.MaxQPWR, n.Limits.MaxCQE, n.Limits.MaxSGE, n.Limits.MaxInline, n.Limits.MaxSRQWR
 	l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
@@ -58,6 +60,9 @@ func flowSpec(f *topology.File, i int, seed uint64) workload.Spec {
 	s.MaxRdAtomic, s.MaxDestRdAtomic = uint8(t.MaxRdAtomic), uint8(t.MaxDestRdAtomic)
 	s.RKey = map[topology.RKeyChoice]workload.RKeyChoice{topology.RKeyGood: workload.RKeyGood, topology.RKeyBad: workload.RKeyBad, topology.RKeyNoAccess: workload.RKeyNoAccess, topology.RKeyOutOfRange: workload.RKeyOutOfRange}[t.RKey]
 	s.Verify = t.Verify
+	if t.After >= 0 {
+		s.HoldAt = 1
+	}
 	s.Disorder = disorder(f)
 	return s
 }
@@ -92,7 +97,7 @@ func signalEvery(t *topology.Flow) int {
 // duplicate or reorder packets.
 func disorder(f *topology.File) bool {
 	bad := func(im *topology.Impairment) bool {
-		if im.Duplicate > 0 || im.Reorder > 0 {
+		if im.Duplicate > 0 || im.Reorder > 0 || im.Tamper > 0 {
 			return true
 		}
 		for _, r := range im.Rules {
@@ -115,12 +120,18 @@ func disorder(f *topology.File) bool {
 			return true
 		}
 	}
+	if f.Random.Count > 0 && slices.Contains(f.Random.Actions, topology.SetImpairment) {
+		return true
+	}
 	return false
 }
 
 // impairment translates what goes wrong on a link.
 func impairment(t *topology.Impairment) fabric.ImpairmentConfig {
-	c := fabric.ImpairmentConfig{Loss: t.Loss, Duplicate: t.Duplicate, Reorder: t.Reorder, ReorderDelay: t.ReorderDelay, Corrupt: t.Corrupt}
+	c := fabric.ImpairmentConfig{
+		Loss: t.Loss, Duplicate: t.Duplicate, Reorder: t.Reorder, ReorderDelay: t.ReorderDelay, Corrupt: t.Corrupt, Tamper: t.Tamper,
+		Burst: fabric.Burst{GoodToBad: t.Burst.Enter, BadToGood: t.Burst.Leave, LossBad: t.Burst.Loss},
+	}
 	if c.Reorder > 0 && c.ReorderDelay == 0 {
 		c.ReorderDelay = 50 * time.Microsecond
 	}
@@ -137,7 +148,10 @@ func impairment(t *topology.Impairment) fabric.ImpairmentConfig {
 		if r.HasPSN {
 			out.Match.PSNs = []ib.PSN{r.PSN}
 		}
-		out.Action = map[topology.RuleAction]fabric.Action{topology.RuleDrop: fabric.ActionDrop, topology.RuleDuplicate: fabric.ActionDuplicate, topology.RuleCorrupt: fabric.ActionCorrupt, topology.RuleDelay: fabric.ActionDelay}[r.Action]
+		if r.HasDestQP {
+			out.Match.DestQPs = []ib.QPN{r.DestQP}
+		}
+		out.Action = map[topology.RuleAction]fabric.Action{topology.RuleDrop: fabric.ActionDrop, topology.RuleDuplicate: fabric.ActionDuplicate, topology.RuleCorrupt: fabric.ActionCorrupt, topology.RuleDelay: fabric.ActionDelay, topology.RuleTamper: fabric.ActionTamper}[r.Action]
 		if r.Every > 1 {
 			c.Rules = append(c.Rules, everyFrom(out, r)...)
 			continue
@@ -171,6 +185,7 @@ func everyFrom(out fabric.Rule, r topology.Rule) []fabric.Rule {
 func linkConfig(l *topology.Link) mem.LinkConfig {
 	return mem.LinkConfig{
 		Latency: l.Latency, Jitter: l.Jitter, BandwidthBitsPerSecond: uint64(l.Bandwidth), QueueBytes: int(l.Queue),
+		MTU: l.MTU, ECN: mem.ECN{MinBytes: int(l.ECN.Min), MaxBytes: int(l.ECN.Max), Probability: l.ECN.Probability},
 		Impairment: impairment(&l.Impairment),
 	}
 }

@@ -54,6 +54,7 @@ type udpNode struct {
 // a goroutine that is its programs.
 func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) {
 	seed := o.seed(f)
+	f = f.WithSeed(seed)
 	r := &udpRun{file: f, tallies: make([]tally, len(f.Nodes))}
 	defer r.close()
 	for i := range f.Nodes {
@@ -69,6 +70,7 @@ func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) 
 			return nil, err
 		}
 	}
+	r.gate()
 	r.start = node.Now()
 	finished := r.run(ctx, o.Progress)
 	if err := ctx.Err(); err != nil {
@@ -198,6 +200,16 @@ func (r *udpRun) addFlow(i int, seed uint64) error {
 	from.attach(c)
 	r.runs = append(r.runs, run)
 	return nil
+}
+
+// gate lets flows wait for each other where the file's patterns do.
+func (r *udpRun) gate() {
+	for _, run := range r.runs {
+		if after := run.topo.After; after >= 0 {
+			n := r.nodes[run.topo.From]
+			_ = n.node.Do(func(*rvt.Device, vtime.Time) { gate(run.client, r.runs[after].server, func() {}) })
+		}
+	}
 }
 
 func (n *udpNode) attach(e *workload.Endpoint) {
@@ -382,6 +394,7 @@ func (r *udpRun) outcome(done []bool) *Outcome {
 		}
 		o.Flows = append(o.Flows, fo)
 	}
+	o.Notes = append(o.Notes, virtualOnly(r.file)...)
 	if l := &r.file.Network; l.Bandwidth > 0 || l.Queue > 0 || l.Latency > 0 {
 		o.Notes = append(o.Notes, "on sockets, links have the latency, bandwidth and queues of this machine; --virtual models those of the file")
 	}
@@ -399,8 +412,9 @@ func (r *udpRun) schedule() []timed {
 	if d := r.file.Duration; d > 0 {
 		s = append(s, timed{d, r.stop})
 	}
-	for i := range r.file.Faults {
-		f := &r.file.Faults[i]
+	faults := r.file.Schedule()
+	for i := range faults {
+		f := &faults[i]
 		t := timed{f.At, func() { r.inject(f) }}
 		k := len(s)
 		for k > 0 && s[k-1].at > t.at {
@@ -429,28 +443,36 @@ func (r *udpRun) inject(f *topology.Fault) {
 				}
 			}
 		}
-	case topology.ModifyQPError:
-		run := r.runs[f.Flow]
-		e, n := run.client, r.nodes[run.topo.From]
-		if f.Receiver {
-			e, n = run.server, r.nodes[run.topo.To]
-		}
-		_ = n.node.Do(func(d *rvt.Device, now vtime.Time) { modifyToError(d, now, e, f.QP) })
-	case topology.PauseReceiver, topology.ResumeReceiver:
-		run := r.runs[f.Flow]
-		n := r.nodes[run.topo.To]
-		_ = n.node.Do(func(*rvt.Device, vtime.Time) {
-			if f.Action == topology.PauseReceiver {
-				run.server.Pause()
-			} else {
-				run.server.Resume()
-			}
-		})
-		n.kick()
 	case topology.KillNode:
-		n := r.nodes[f.Node]
-		n.killed.Store(true)
-		_ = n.node.Close() // a dead adapter answers nothing
+		for _, n := range r.nodes[f.Nodes.First : f.Nodes.First+f.Nodes.N] {
+			n.killed.Store(true)
+			_ = n.node.Close() // a dead adapter answers nothing
+		}
+	case topology.PortDown, topology.PortUp:
+		for _, n := range r.nodes[f.Nodes.First : f.Nodes.First+f.Nodes.N] {
+			_ = n.node.Do(func(d *rvt.Device, _ vtime.Time) { d.SetPort(f.Action == topology.PortUp) })
+			n.kick()
+		}
+	default:
+		for _, run := range r.runs[f.Flows.First : f.Flows.First+f.Flows.N] {
+			r.injectFlow(f, run)
+		}
+	}
+}
+
+// injectFlow carries out a fault at one end of a flow.
+func (r *udpRun) injectFlow(f *topology.Fault, run *flowRun) {
+	e, n := run.client, r.nodes[run.topo.From]
+	if atReceiver(f) {
+		e, n = run.server, r.nodes[run.topo.To]
+	}
+	_ = n.node.Do(func(d *rvt.Device, now vtime.Time) { atEndpoint(d, now, e, f) })
+	n.kick()
+	if f.Action == topology.DelayCompletions {
+		time.AfterFunc(f.Delay, func() {
+			_ = n.node.Do(func(d *rvt.Device, _ vtime.Time) { release(d, e) })
+			n.kick()
+		})
 	}
 }
 

@@ -7,11 +7,9 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/fabric/mem"
-	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/sim"
 	"github.com/rvtsim/rvtsim/vtime"
-	"github.com/rvtsim/rvtsim/workload"
 )
 
 // Options are what the command line adds to a file.
@@ -35,32 +33,46 @@ func (o *Options) seed(f *topology.File) uint64 {
 // virtualRun is a run in virtual time.
 type virtualRun struct {
 	file    *topology.File
+	seed    uint64
 	world   *sim.World
 	nodes   []*sim.Node
 	flows   []*sim.Flow
 	runs    []*flowRun
 	tallies []tally
+	broken  []bool      // flows that the death of a node cut short
+	begun   []int       // how often a flow began anew
+	former  []*sim.Flow // what flows were before they began anew
+	stopped bool        // the duration is over
+
+	firstOpen int // all flows before it are done
+	err       error
 }
 
 // RunVirtual carries the file out in virtual time. The outcome depends on nothing but
 // the file and the seed.
 func RunVirtual(ctx context.Context, f *topology.File, o Options) (*Outcome, error) {
 	seed := o.seed(f)
-	r := &virtualRun{file: f, tallies: make([]tally, len(f.Nodes))}
-	if err := r.build(seed, o.Sink); err != nil {
+	f = f.WithSeed(seed)
+	r := &virtualRun{file: f, seed: seed, tallies: make([]tally, len(f.Nodes)), broken: make([]bool, len(f.Flows)), begun: make([]int, len(f.Flows)), runs: make([]*flowRun, len(f.Flows))}
+	if err := r.build(o.Sink); err != nil {
 		return nil, err
 	}
 	for i := range f.Flows {
-		if err := r.addFlow(i, seed); err != nil {
+		fl, err := r.startFlow(i)
+		if err != nil {
 			return nil, err
 		}
+		r.flows = append(r.flows, fl)
 	}
-	for i := range f.Faults {
-		fault := &f.Faults[i]
+	r.gate()
+	faults := f.Schedule()
+	for i := range faults {
+		fault := &faults[i]
 		r.world.At(vtime.Time(fault.At), func(vtime.Time) { r.inject(fault) })
 	}
 	if f.Duration > 0 {
 		r.world.At(vtime.Time(f.Duration), func(vtime.Time) {
+			r.stopped = true
 			for _, fl := range r.flows {
 				fl.Client.Stop()
 				fl.Server.Stop()
@@ -73,25 +85,53 @@ func RunVirtual(ctx context.Context, f *topology.File, o Options) (*Outcome, err
 	return r.outcome(seed), nil
 }
 
-func (r *virtualRun) build(seed uint64, sink fabric.Sink) (err error) {
-	cfg := sim.Config{Seed: seed, Network: mem.Config{Default: linkConfig(&r.file.Network), Sink: sink}}
+func (r *virtualRun) build(sink fabric.Sink) (err error) {
+	cfg := sim.Config{Seed: r.seed, Network: mem.Config{Default: linkConfig(&r.file.Network), Sink: sink}}
 	if r.world, err = sim.New(cfg); err != nil {
 		return err
 	}
 	for i := range r.file.Nodes {
-		n, err := r.world.AddNode(deviceConfig(r.file, i, seed))
+		n, err := r.world.AddNode(deviceConfig(r.file, i, r.seed))
 		if err != nil {
 			return err
 		}
 		r.nodes = append(r.nodes, n)
 	}
-	for i := range r.file.Nodes {
-		for j := range r.file.Nodes {
-			l := r.file.LinkBetween(i, j)
-			if i == j || !r.named(i, j) {
-				continue
+	for i := range r.file.Links {
+		if err := r.setLink(&r.file.Links[i]); err != nil {
+			return err
+		}
+	}
+	return r.plug()
+}
+
+// setLink sets the links of one entry apart.
+func (r *virtualRun) setLink(l *topology.Link) (err error) {
+	net, cfg := r.world.Network(), linkConfig(l)
+	r.pairs(l.Pair, func(a, b *sim.Node) {
+		if err == nil {
+			err = net.SetLink(a.Index, b.Index, cfg)
+		}
+	})
+	return err
+}
+
+// plug builds the switches.
+func (r *virtualRun) plug() error {
+	net := r.world.Network()
+	for i := range r.file.Switches {
+		s := &r.file.Switches[i]
+		port := linkConfig(&s.Port)
+		at := net.AddSwitch()
+		for _, span := range s.Nodes {
+			for _, n := range r.nodes[span.First : span.First+span.N] {
+				if err := net.Plug(n.Index, at, port); err != nil {
+					return err
+				}
 			}
-			if err := r.world.Network().SetLink(r.nodes[i].Index, r.nodes[j].Index, linkConfig(&l)); err != nil {
+		}
+		for _, other := range s.Switches {
+			if err := net.Trunk(at, mem.SwitchIndex(other), port); err != nil {
 				return err
 			}
 		}
@@ -99,83 +139,182 @@ func (r *virtualRun) build(seed uint64, sink fabric.Sink) (err error) {
 	return nil
 }
 
-// named reports whether an entry of the file's links covers the direction.
-func (r *virtualRun) named(i, j int) bool {
-	for k := range r.file.Links {
-		if r.file.Links[k].Pair.Covers(i, j) {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *virtualRun) addFlow(i int, seed uint64) error {
+// startFlow sets flow i up and starts it: at the beginning, or anew after a restart.
+func (r *virtualRun) startFlow(i int) (*sim.Flow, error) {
 	t := &r.file.Flows[i]
-	fl, err := r.world.AddFlow(flowSpec(r.file, i, seed), r.nodes[t.From], r.nodes[t.To])
+	spec := flowSpec(r.file, i, r.seed)
+	if n := r.begun[i]; n > 0 {
+		spec.Seed = fabric.Mix(spec.Seed, uint64(n))
+	}
+	fl, err := r.world.AddFlow(spec, r.nodes[t.From], r.nodes[t.To])
 	if err != nil {
-		return err
+		return nil, err
 	}
 	run := newFlowRun(t, fl.Client, fl.Server)
 	run.watch(fl.Client, &r.tallies[t.From], run.clientLat)
 	run.watch(fl.Server, &r.tallies[t.To], run.serverLat)
-	r.flows = append(r.flows, fl)
-	r.runs = append(r.runs, run)
-	return nil
+	r.runs[i] = run
+	return fl, nil
+}
+
+// gate lets flows wait for each other where the file's patterns do.
+func (r *virtualRun) gate() {
+	for i, fl := range r.flows {
+		if after := r.file.Flows[i].After; after >= 0 {
+			gate(fl.Client, r.flows[after].Server, func() { r.world.Wake(fl.ClientNode, fl.Client) })
+		}
+	}
 }
 
 // inject carries out a fault of the schedule.
 func (r *virtualRun) inject(f *topology.Fault) {
 	switch f.Action {
 	case topology.Partition, topology.Heal:
-		r.pairs(f.Pair, func(a, b *sim.Node) {
-			if f.Action == topology.Partition {
-				r.world.Network().Partition(a.Index, b.Index)
-			} else {
-				r.world.Network().HealPartition(a.Index, b.Index)
-			}
-		})
+		r.partition(f.Pair, f.Action == topology.Partition)
 	case topology.SetImpairment:
-		r.pairs(f.Pair, func(a, b *sim.Node) { r.setImpairment(a, b, f) })
-	case topology.ModifyQPError:
-		e, n := r.end(f)
-		for k, q := range e.QPs() {
-			if (f.QP < 0 || f.QP == k) && q.State != ib.StateReset {
-				_ = r.world.ModifyToError(n, q) // every state but RESET may go to ERR
-			}
+		r.setImpairment(f)
+	case topology.KillNode, topology.RestartNode, topology.PortDown, topology.PortUp:
+		for i := f.Nodes.First; i < f.Nodes.First+f.Nodes.N; i++ {
+			r.injectNode(f, i)
 		}
-	case topology.PauseReceiver:
-		r.flows[f.Flow].Server.Pause()
-	case topology.ResumeReceiver:
-		r.flows[f.Flow].Server.Resume()
-		r.world.Touch(r.flows[f.Flow].ServerNode)
-	case topology.KillNode:
-		r.world.Kill(r.nodes[f.Node])
+	default:
+		for i := f.Flows.First; i < f.Flows.First+f.Flows.N; i++ {
+			r.injectFlow(f, r.flows[i])
+		}
 	}
 }
 
-func (r *virtualRun) end(f *topology.Fault) (*workload.Endpoint, *sim.Node) {
-	fl := r.flows[f.Flow]
-	if f.Receiver {
-		return fl.Server, fl.ServerNode
+func (r *virtualRun) injectNode(f *topology.Fault, i int) {
+	n := r.nodes[i]
+	switch f.Action {
+	case topology.KillNode:
+		if !n.Dead() {
+			r.kill(i)
+		}
+	case topology.RestartNode:
+		if n.Dead() {
+			r.restart(i)
+		}
+	case topology.PortDown, topology.PortUp:
+		r.world.SetPort(n, f.Action == topology.PortUp)
 	}
-	return fl.Client, fl.ClientNode
+}
+
+// kill ends a node and remembers which flows that cut short.
+func (r *virtualRun) kill(i int) {
+	for k, fl := range r.flows {
+		if t := &r.file.Flows[k]; (t.From == i || t.To == i) && !fl.Done() {
+			r.broken[k] = true
+		}
+	}
+	r.world.Kill(r.nodes[i])
+}
+
+// restart brings a node back and begins its flows anew, those whose other end is alive.
+func (r *virtualRun) restart(i int) {
+	if err := r.world.Restart(r.nodes[i]); err != nil {
+		r.fail(err)
+		return
+	}
+	for k := range r.flows {
+		t := &r.file.Flows[k]
+		if !r.broken[k] || t.From != i && t.To != i || r.nodes[t.From].Dead() || r.nodes[t.To].Dead() {
+			continue
+		}
+		r.broken[k] = false
+		r.begun[k]++
+		fl, err := r.startFlow(k)
+		if err != nil {
+			r.fail(err)
+			return
+		}
+		r.former = append(r.former, r.flows[k])
+		r.flows[k] = fl
+		r.firstOpen = 0
+		if r.stopped {
+			fl.Client.Stop()
+			fl.Server.Stop()
+		}
+	}
+}
+
+// fail notes what should not happen in a file that was checked.
+func (r *virtualRun) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// injectFlow carries out a fault at one end of a flow.
+func (r *virtualRun) injectFlow(f *topology.Fault, fl *sim.Flow) {
+	e, n, gone := fl.Client, fl.ClientNode, fl.ClientGone
+	if atReceiver(f) {
+		e, n, gone = fl.Server, fl.ServerNode, fl.ServerGone
+	}
+	if gone() {
+		return
+	}
+	atEndpoint(n.Dev, r.world.Now(), e, f)
+	r.world.Touch(n)
+	if f.Action == topology.DelayCompletions {
+		r.world.At(r.world.Now().Add(f.Delay), func(vtime.Time) {
+			if !gone() {
+				release(n.Dev, e)
+				r.world.Touch(n)
+			}
+		})
+	}
+}
+
+// span is a run of the file's nodes as the network knows them.
+func (r *virtualRun) span(s topology.Span) mem.Range {
+	return mem.Range{First: r.nodes[s.First].Index, N: s.N}
+}
+
+func (r *virtualRun) partition(p topology.Pair, cut bool) {
+	net := r.world.Network()
+	if p.All && !cut {
+		net.HealPartitions()
+		return
+	}
+	if p.All {
+		all := topology.Span{N: len(r.nodes)}
+		p = topology.Pair{From: all, To: all}
+	}
+	set := net.HealRange
+	if cut {
+		set = net.PartitionRange
+	}
+	set(r.span(p.From), r.span(p.To))
+	if p.Both {
+		set(r.span(p.To), r.span(p.From))
+	}
 }
 
 // pairs calls do for each direction that p selects.
 func (r *virtualRun) pairs(p topology.Pair, do func(a, b *sim.Node)) {
-	for i, a := range r.nodes {
-		for j, b := range r.nodes {
-			if i != j && p.Covers(i, j) {
-				do(a, b)
+	each := func(from, to topology.Span) {
+		for i := from.First; i < from.First+from.N; i++ {
+			for j := to.First; j < to.First+to.N; j++ {
+				if i != j {
+					do(r.nodes[i], r.nodes[j])
+				}
 			}
 		}
 	}
+	each(p.From, p.To)
+	if p.Both && p.From != p.To {
+		each(p.To, p.From)
+	}
 }
 
-func (r *virtualRun) setImpairment(a, b *sim.Node, f *topology.Fault) {
-	l := r.file.LinkBetween(int(a.Index), int(b.Index))
-	l.Impairment = f.Impairment
-	_ = r.world.Network().SetLink(a.Index, b.Index, linkConfig(&l)) // the file was checked
+func (r *virtualRun) setImpairment(f *topology.Fault) {
+	net, im := r.world.Network(), impairment(&f.Impairment)
+	if f.Pair.All {
+		_ = net.SetImpairments(im) // the file was checked
+		return
+	}
+	r.pairs(f.Pair, func(a, b *sim.Node) { _ = net.SetImpairment(a.Index, b.Index, im) })
 }
 
 // checkEvery is how many events pass between two looks at the context.
@@ -189,7 +328,7 @@ func (r *virtualRun) run(ctx context.Context, progress func(done, total uint64))
 		done := false
 		r.world.RunUntil(limit, func() bool {
 			n++
-			done = n%16 == 0 && r.done()
+			done = r.done()
 			return done || n >= checkEvery
 		})
 		if progress != nil {
@@ -198,19 +337,22 @@ func (r *virtualRun) run(ctx context.Context, progress func(done, total uint64))
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if r.err != nil {
+			return r.err
+		}
 		if done || r.done() || r.world.NextAt() > limit {
 			return nil
 		}
 	}
 }
 
+// done reports whether every flow is. A flow that is done stays so until a restart, so
+// only the first that was not is asked.
 func (r *virtualRun) done() bool {
-	for _, f := range r.flows {
-		if !f.Done() {
-			return false
-		}
+	for r.firstOpen < len(r.flows) && r.flows[r.firstOpen].Done() {
+		r.firstOpen++
 	}
-	return true
+	return r.firstOpen == len(r.flows)
 }
 
 func (r *virtualRun) completed() uint64 {
@@ -241,7 +383,7 @@ func expectedTotal(f *topology.File) uint64 {
 func (r *virtualRun) outcome(seed uint64) *Outcome {
 	o := &Outcome{File: r.file, Virtual: true, Seed: seed, Elapsed: time.Duration(r.world.Now()), Digest: r.world.Digest()}
 	for i, n := range r.nodes {
-		no := NodeOutcome{Name: r.file.Nodes[i].Name, Device: *n.Dev.Counters(), Completions: r.tallies[i].list(), Killed: n.Dead()}
+		no := NodeOutcome{Name: r.file.Nodes[i].Name, Device: n.Counters(), Completions: r.tallies[i].list(), Killed: n.Dead()}
 		no.Lost = r.world.Network().Counters(n.Index).Dropped
 		o.Nodes = append(o.Nodes, no)
 	}
@@ -255,6 +397,11 @@ func (r *virtualRun) outcome(seed uint64) *Outcome {
 			o.Stuck = append(o.Stuck, fmt.Sprintf("flow %s was not done after %v:\n%s", run.topo.Name, r.file.Timeout, r.flows[i].Stuck()))
 		}
 		o.Flows = append(o.Flows, fo)
+	}
+	for _, fl := range r.former {
+		if fl.Done() {
+			o.Stuck = append(o.Stuck, fl.Verify()...)
+		}
 	}
 	if err := r.world.Err(); err != nil {
 		o.Stuck = append(o.Stuck, err.Error())

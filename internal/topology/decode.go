@@ -24,6 +24,9 @@ type decoder struct {
 	problems Problems
 	at       map[string]position // of each value that was read, by path
 	anchors  map[string]ast.Node
+	options  Options
+	names    map[string]Span // of nodes and groups, once all are read
+	flows    map[string]Span // of flows and entries of traffic, likewise
 }
 
 // object is the schema of one kind of mapping: its keys and how each is read.

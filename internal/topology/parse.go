@@ -21,7 +21,17 @@ const MaxFileBytes = 2 << 20
 
 // Load reads and checks a topology file. The error is [Problems] if the file is bad
 // and an *os.PathError if it cannot be read.
-func Load(path string) (*File, error) {
+func Load(path string) (*File, error) { return LoadWith(path, Options{}) }
+
+// Options are what a command line may change in a file while it is read.
+type Options struct {
+	// Nodes is how many nodes there shall be in all, 0 for as many as the file says: the
+	// only group of the file grows or shrinks.
+	Nodes int
+}
+
+// LoadWith is Load with options.
+func LoadWith(path string, o Options) (*File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -33,13 +43,16 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, b)
+	return ParseWith(path, b, o)
 }
 
 // Parse checks a topology file that has been read already. name stands for it in
 // messages; the run is called after it if the file gives no name. The error is
 // [Problems]. Parse keeps no reference to b.
-func Parse(name string, b []byte) (*File, error) {
+func Parse(name string, b []byte) (*File, error) { return ParseWith(name, b, Options{}) }
+
+// ParseWith is Parse with options.
+func ParseWith(name string, b []byte, o Options) (*File, error) {
 	if len(b) > MaxFileBytes {
 		return nil, tooLong(name, int64(len(b)))
 	}
@@ -50,7 +63,7 @@ func Parse(name string, b []byte) (*File, error) {
 	if problem != nil {
 		return nil, Problems{*problem}.placed(b)
 	}
-	d := &decoder{file: name, at: map[string]position{"": {1, 1}}, anchors: map[string]ast.Node{}}
+	d := &decoder{file: name, options: o, at: map[string]position{"": {1, 1}}, anchors: map[string]ast.Node{}}
 	root, ok := d.document(tree)
 	var f *File
 	if ok {

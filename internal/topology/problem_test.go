@@ -24,10 +24,10 @@ func problems(t *testing.T, text string) []string {
 // Everything wrong with a file is reported at once, in order, with its place.
 func TestAllProblemsAreReported(t *testing.T) {
 	require.Equal(t, []string{
-		`t.yaml:2:1: unknown key "sead"; expected one of version, name, seed, duration, timeout, defaults, nodes, network, links, traffic, faults, expect; did you mean "seed"?`,
+		`t.yaml:2:1: unknown key "sead"; expected one of version, name, seed, duration, timeout, defaults, nodes, network, links, switches, traffic, faults, random_faults, expect; did you mean "seed"?`,
 		`t.yaml:4:11: nodes[0].name: found "a b"; expected a name of up to 64 letters, digits, '.', '_' and '-'`,
 		`t.yaml:5:10: nodes[0].mtu: found "1500"; expected an MTU of 256, 512, 1024, 2048 or 4096 bytes`,
-		`t.yaml:6:5: nodes[1]: unknown key "adress"; expected one of name, address, profile, strict, mtu, limits; did you mean "address"?`,
+		`t.yaml:6:5: nodes[1]: unknown key "adress"; expected one of count, name, address, profile, strict, mtu, distinct_keys, congestion_control, limits; did you mean "address"?`,
 		`t.yaml:6:5: nodes[1]: key "name" is missing; expected name`,
 		`t.yaml:8:20: network.latency: found "5"; expected a duration such as 10us, 1.5ms or 2s`,
 		`t.yaml:10:11: traffic[0].from: unknown node "n9"; expected one of n2; did you mean "n2"?`,
@@ -153,7 +153,7 @@ func TestNodeLinkAndFaultProblems(t *testing.T) {
 		{"version: 1\nnodes: [{name: a, limits: {@max_sg: 1}}]\n", `nodes[0].limits: unknown key "max_sg"; expected one of max_qp, max_qp_wr, max_cqe, max_sge, max_inline, max_rd_atomic, max_srq_wr; did you mean "max_sge"?`},
 		{"version: 1\nduration: @31s\nnodes: [{name: a}]\n", `duration: found 31s; expected at most the timeout of 30s`},
 		{"version: 1\nnodes: [{name: a}, {name: b, address: \"::1\"}]\ntraffic: [@{from: a, to: b, op: send}]\n", `traffic[0]: the flow goes from 127.0.0.1 to ::1; expected both ends to be IPv4 or both IPv6`},
-		{nodes + "defaults: {node: {@name: x}}\n", `defaults.node: unknown key "name"; expected one of profile, strict, mtu, limits`},
+		{nodes + "defaults: {node: {@name: x}}\n", `defaults.node: unknown key "name"; expected one of profile, strict, mtu, distinct_keys, congestion_control, limits`},
 		{nodes + "defaults: {flow: {op: send, mix: @{send: 1}}}\n", `defaults.flow.mix: found "mix" beside "op"; expected one or the other`},
 
 		{nodes + "links: [@{loss: 1}]\n", `links[0]: found no nodes; expected "between: [a, b]", or "from" and "to"`},
@@ -169,7 +169,7 @@ func TestNodeLinkAndFaultProblems(t *testing.T) {
 		{nodes + "network: {rules: [{action: drop, opcode: @SEND_ONYL}]}\n", `network.rules[0].opcode: unknown packet opcode "SEND_ONYL"; expected one of ` + listed(opcodeNames) + `; did you mean "SEND_ONLY"?`},
 		{nodes + "network: {rules: [{action: drop, psn: @0x1000000}]}\n", `network.rules[0].psn: found "0x1000000"; expected a whole number from 0 to 16777215`},
 
-		{flows + "faults: [{at: 1ms, action: @explode}]\n", `faults[0].action: unknown action "explode"; expected one of partition, heal, set_impairment, modify_qp_error, pause_receiver, resume_receiver, kill_node`},
+		{flows + "faults: [{at: 1ms, action: @explode}]\n", `faults[0].action: unknown action "explode"; expected one of partition, heal, set_impairment, modify_qp_error, pause_receiver, resume_receiver, kill_node, restart_node, port_down, port_up, revoke_key, cq_overflow, fail_post, complete_with, delay_completions, spurious_event`},
 		{flows + "faults: [@{at: 1ms, action: kill_node}]\n", `faults[0]: key "node" is missing; action kill_node needs it`},
 		{flows + "faults: [{at: 1ms, action: kill_node, node: n1, flow: @f}]\n", `faults[0].flow: found a key that action kill_node does not take; expected only at, action, node`},
 		{flows + "faults: [{at: 1ms, action: heal, loss: @1}]\n", `faults[0].loss: found a key that action heal does not take; expected only at, action, between, from, to`},
@@ -252,7 +252,7 @@ func FuzzParse(f *testing.F) {
 			checkFlowResolved(t, file, &file.Flows[i])
 		}
 		for _, x := range file.Faults {
-			require.True(t, x.Flow < len(file.Flows) && x.Node < len(file.Nodes))
+			require.True(t, x.Flows.First+x.Flows.N <= len(file.Flows) && x.Nodes.First+x.Nodes.N <= len(file.Nodes))
 		}
 	})
 }

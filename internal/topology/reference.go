@@ -16,15 +16,20 @@ func Reference() string {
 	section(&b, &nodeObject)
 	section(&b, &limitsObject)
 	section(&b, &networkObject)
+	section(&b, &ecnObject)
+	section(&b, &burstObject)
 	section(&b, &linkObject)
 	section(&b, &ruleObject)
+	section(&b, &switchObject)
 	section(&b, &flowObject)
+	patternTable(&b)
 	operationTable(&b)
 	section(&b, &srqObject)
 	section(&b, &flowExpectObject)
 	section(&b, &runExpectObject)
 	section(&b, &faultObject)
 	actionTable(&b)
+	section(&b, &randomObject)
 	b.WriteString("\n## Words\n\nStatuses of completions: " + code(statusNames) + ".\n")
 	b.WriteString("\nAsynchronous events: " + code(eventNames) + ".\n")
 	b.WriteString("\nReasons for drops: " + code(dropNames) + ".\n")
@@ -51,6 +56,13 @@ func operationTable(b *strings.Builder) {
 			transports = append(transports, lower(t))
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", o.op, listed(transports), yes[o.receive], yes[o.oneSided])
+	}
+}
+
+func patternTable(b *strings.Builder) {
+	b.WriteString("\nPatterns. The flows of an entry are called by its name and a number, from 1:\n\n| pattern | meaning | `to` |\n|---|---|---|\n")
+	for i := range patterns {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", patterns[i].name, patterns[i].doc, patterns[i].to)
 	}
 }
 

@@ -3,6 +3,8 @@ package topology
 import (
 	"slices"
 	"time"
+
+	"github.com/rvtsim/rvtsim/ib"
 )
 
 // faultEntry is an entry of faults while it is read.
@@ -21,14 +23,22 @@ var faultObject = object[faultEntry]{
 			put(duration, func(e *faultEntry) *time.Duration { return &e.At })},
 		{"action", "see the table of actions", required, "What happens.",
 			put(oneOf("action", actionNames()...), func(e *faultEntry) *FaultAction { return &e.Action })},
-		{"flow", "flow name", "none", "The flow that it happens to.",
+		{"flow", "flow name", "none", "The flow that it happens to; the name of an entry with a pattern stands for all of its flows.",
 			put(name, func(e *faultEntry) *string { return &e.flow })},
-		{"qp", "number", "all", "Which queue pair of the flow, from 0.",
+		{"qp", "number", "all", "Which queue pair of each flow, from 0.",
 			put(integer(0, mostInt), func(e *faultEntry) *int { return &e.QP })},
 		{"side", "`sender`, `receiver`", "sender", "Which end of the flow.",
 			put(oneOf("side", "sender", "receiver"), func(e *faultEntry) *string { return &e.side })},
-		{"node", "node name", "none", "The node that it happens to.",
+		{"node", "node name", "none", "The node that it happens to, or a group.",
 			put(name, func(e *faultEntry) *string { return &e.node })},
+		{"count", "count", "1", "How often it happens.",
+			put(integer(1, mostInt), func(e *faultEntry) *int { return &e.Count })},
+		{"status", "status of a completion", "GENERAL_ERR", "Status that a work request completes with.",
+			func(d *decoder, v value, e *faultEntry) { e.Status = failedStatus(d, v) }},
+		{"delay", "duration", "none", "How long completions are held back.",
+			put(positiveDuration, func(e *faultEntry) *time.Duration { return &e.Delay })},
+		{"event", "asynchronous event, or `COMPLETION`", "COMPLETION", "Event that is raised without a reason. `COMPLETION` is the notification of a completion queue.",
+			func(d *decoder, v value, e *faultEntry) { e.Event, e.Notify = spuriousEvent(d, v) }},
 	}, pairFields(func(e *faultEntry) *pairNames { return &e.pairNames })...),
 		impaired(func(e *faultEntry) *Impairment { return &e.Impairment })...),
 }
@@ -52,6 +62,28 @@ var faultActions = []faultAction{
 	{PauseReceiver, "The flow's receiver posts no more receives.", []string{"flow"}, []string{"flow"}, false},
 	{ResumeReceiver, "It posts receives again.", []string{"flow"}, []string{"flow"}, false},
 	{KillNode, "The node vanishes: it answers nothing from now on.", []string{"node"}, []string{"node"}, false},
+	{RestartNode, "A node that was killed comes back with an empty adapter. Its flows that were not done begin anew, on new queue pairs. In virtual time.", []string{"node"}, []string{"node"}, false},
+	{PortDown, "The node's port goes down: nothing comes in or goes out.", []string{"node"}, []string{"node"}, false},
+	{PortUp, "It comes up again.", []string{"node"}, []string{"node"}, false},
+	{RevokeKey, "The receiver deregisters the memory that it offers to WRITE, READ and atomics.", []string{"flow"}, []string{"flow"}, false},
+	{CQOverflow, "The next completion of a side's send queue finds its completion queue full.", []string{"flow"}, []string{"flow", "side"}, false},
+	{FailPost, "The next `count` work requests that a side posts are refused with ENOMEM, on each queue pair. The program tries again.", []string{"flow"}, []string{"flow", "qp", "side", "count"}, false},
+	{CompleteWith, "The oldest work request of a send queue completes with `status`, which is an error and has the consequences of one.", []string{"flow"}, []string{"flow", "qp", "side", "status"}, false},
+	{DelayCompletions, "Completions of a side are held back for `delay` and then shown all at once.", []string{"flow", "delay"}, []string{"flow", "side", "delay"}, false},
+	{SpuriousEvent, "An event without a reason.", []string{"flow"}, []string{"flow", "qp", "side", "event"}, false},
+}
+
+// failedStatus reads a status that is not SUCCESS.
+func failedStatus(d *decoder, v value) ib.WCStatus {
+	s, _ := oneOf("status", statusNames[1:]...)(d, v)
+	return ib.WCStatus(max(slices.Index(statusNames, s), 0))
+}
+
+// spuriousEvent reads the name of an event, or that of a notification.
+func spuriousEvent(d *decoder, v value) (ib.EventType, bool) {
+	const notification = "COMPLETION"
+	s, ok := oneOf("event", append([]string{notification}, eventNames...)...)(d, v)
+	return ib.EventType(max(slices.Index(eventNames, s), 0)), !ok || s == notification
 }
 
 func actionNames() []FaultAction {
@@ -72,7 +104,7 @@ var impairmentKeys = func() []string {
 
 func decodeFaults(d *decoder, v value, f *File) {
 	for _, e := range d.list(v, "a list of faults") {
-		x := faultEntry{Fault: Fault{QP: -1, Flow: -1, Node: -1}}
+		x := faultEntry{Fault: Fault{QP: -1, Count: 1, Status: ib.WCGeneralErr, Notify: true}}
 		x.Impairment.ReorderDelay = defaultReorderDelay
 		faultObject.decode(d, e, &x)
 		if d.finishFault(f, e.path, &x) {
@@ -112,7 +144,7 @@ func (d *decoder) finishFault(f *File, path string, x *faultEntry) bool {
 	}
 	if x.node != "" {
 		var good bool
-		x.Node, good = d.node(f, path+".node", x.node)
+		x.Nodes, good = d.nodes(f, path+".node", x.node)
 		ok = ok && good
 	}
 	x.Receiver = x.side == "receiver"
@@ -131,16 +163,16 @@ func (a faultAction) keys() []string {
 }
 
 func (d *decoder) resolveFaultFlow(f *File, path string, x *faultEntry) bool {
-	x.Flow = slices.IndexFunc(f.Flows, func(fl Flow) bool { return fl.Name == x.flow })
-	if x.Flow < 0 {
-		names := make([]string, len(f.Flows))
-		for i := range f.Flows {
-			names[i] = f.Flows[i].Name
+	var ok bool
+	if x.Flows, ok = d.flows[x.flow]; !ok {
+		names := make([]string, len(f.Entries))
+		for i := range f.Entries {
+			names[i] = f.Entries[i].Name
 		}
 		d.unknown(path+".flow", "flow", x.flow, names)
 		return false
 	}
-	if qps := f.Flows[x.Flow].QPs; x.QP >= qps {
+	if qps := f.Flows[x.Flows.First].QPs; x.QP >= qps {
 		d.problem(path+".qp", "found %d; expected less than %d, the flow's qps", x.QP, qps)
 		return false
 	}

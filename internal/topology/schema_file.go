@@ -20,6 +20,7 @@ type fileEntry struct {
 	defaults value // zero node if absent
 	nodes    value
 	links    value
+	switches value
 	traffic  value
 	faults   value
 }
@@ -38,11 +39,13 @@ var fileObject = object[fileEntry]{
 		{"timeout", "duration", "30s", "The run has failed if it is not done by then.",
 			put(positiveDuration, func(f *fileEntry) *time.Duration { return &f.Timeout })},
 		{"defaults", "mapping", "none", "Keys that several nodes or flows share.", func(_ *decoder, v value, f *fileEntry) { f.defaults = v }},
-		{"nodes", "list", required, "The machines.", func(_ *decoder, v value, f *fileEntry) { f.nodes = v }},
+		{"nodes", "list", required, "The machines, and groups of machines.", func(_ *decoder, v value, f *fileEntry) { f.nodes = v }},
 		{"network", "mapping", "perfect", "The network between all nodes.", func(d *decoder, v value, f *fileEntry) { networkObject.decode(d, v, &f.Network) }},
 		{"links", "list", "none", "Pairs of nodes whose network differs.", func(_ *decoder, v value, f *fileEntry) { f.links = v }},
-		{"traffic", "list", "none", "The flows.", func(_ *decoder, v value, f *fileEntry) { f.traffic = v }},
+		{"switches", "list", "none", "Switches between the nodes. In virtual time.", func(_ *decoder, v value, f *fileEntry) { f.switches = v }},
+		{"traffic", "list", "none", "The flows, and patterns of flows.", func(_ *decoder, v value, f *fileEntry) { f.traffic = v }},
 		{"faults", "list", "none", "What goes wrong, and when.", func(_ *decoder, v value, f *fileEntry) { f.faults = v }},
+		{"random_faults", "mapping", "none", "Faults that are drawn from the seed.", func(d *decoder, v value, f *fileEntry) { decodeRandomFaults(d, v, &f.Random) }},
 		{"expect", "mapping", "each flow's", "What the run as a whole must show.", func(d *decoder, v value, f *fileEntry) { runExpectObject.decode(d, v, &f.Expect) }},
 	},
 }
@@ -56,7 +59,7 @@ func readVersion(d *decoder, v value, _ *fileEntry) {
 
 // defaultsEntry is what defaults hold while they are read.
 type defaultsEntry struct {
-	node Node
+	node nodeEntry
 	flow flowEntry
 }
 
@@ -64,9 +67,9 @@ var defaultsObject = object[defaultsEntry]{
 	title: "defaults",
 	doc:   "What nodes and flows have unless their own entry says otherwise.",
 	fields: []field[defaultsEntry]{
-		{"node", "mapping", "none", "Every key of a node but `name` and `address`.",
+		{"node", "mapping", "none", "Every key of a node but `name`, `address` and `count`.",
 			func(d *decoder, v value, t *defaultsEntry) {
-				without(nodeObject, "name", "address").decode(d, v, &t.node)
+				without(nodeObject, "name", "address", "count").decode(d, v, &t.node)
 			}},
 		{"flow", "mapping", "none", "Every key of a flow but `name`.",
 			func(d *decoder, v value, t *defaultsEntry) { without(flowObject, "name").decode(d, v, &t.flow) }},
@@ -98,7 +101,7 @@ func decodeFile(d *decoder, root value) *File {
 	e.Expect = RunExpect{Expect: Expect{AllComplete: true, DataOK: true}}
 	fileObject.decode(d, root, e)
 
-	def := defaultsEntry{defaultNode(), flowEntry{Flow: defaultFlow()}}
+	def := defaultsEntry{nodeEntry{Node: defaultNode()}, flowEntry{Flow: defaultFlow()}}
 	if e.defaults.node != nil {
 		defaultsObject.decode(d, e.defaults, &def)
 		d.oneOfOpAndMix("defaults.flow")
@@ -106,10 +109,12 @@ func decodeFile(d *decoder, root value) *File {
 	f := &e.File
 	decodeNodes(d, e.nodes, def.node, f)
 	decodeLinks(d, e.links, f)
+	decodeSwitches(d, e.switches, f)
 	decodeFlows(d, e.traffic, def.flow, f)
 	decodeFaults(d, e.faults, f)
+	d.checkRandomFaults(f)
 	d.checkFile(f)
-	return f
+	return f.WithSeed(f.Seed)
 }
 
 // list is d.sequence for a section that may be absent.
@@ -121,21 +126,8 @@ func (d *decoder) list(v value, expected string) []value {
 	return entries
 }
 
-func decodeNodes(d *decoder, v value, def Node, f *File) {
-	entries := d.list(v, "a list of nodes")
-	if v.node != nil && len(entries) == 0 && d.isSequence(v) {
-		d.problem(v.path, "found an empty list; expected at least one node")
-	}
-	f.Nodes = make([]Node, len(entries))
-	for i, e := range entries {
-		f.Nodes[i] = def
-		nodeObject.decode(d, e, &f.Nodes[i])
-	}
-	d.checkNodes(f)
-}
-
 func decodeLinks(d *decoder, v value, f *File) {
-	directions := map[[2]int]position{}
+	var seen []linkPlace
 	for _, e := range d.list(v, "a list of links") {
 		l := linkEntry{Link: f.Network}
 		linkObject.decode(d, e, &l)
@@ -145,24 +137,8 @@ func decodeLinks(d *decoder, v value, f *File) {
 		}
 		l.Pair = pair
 		f.Links = append(f.Links, l.Link)
-		d.checkLink(f, e.path, pair, directions)
+		seen = d.checkLink(f, e.path, pair, seen)
 	}
-}
-
-func decodeFlows(d *decoder, v value, def flowEntry, f *File) {
-	entries := d.list(v, "a list of flows")
-	f.Flows = make([]Flow, len(entries))
-	for i, e := range entries {
-		fl := def
-		flowReader.decode(d, e, &fl)
-		d.oneOfOpAndMix(e.path)
-		d.finishFlow(f, e.path, &fl)
-		f.Flows[i] = fl.Flow
-		if fl.Name == "" {
-			f.Flows[i].Name = defaultFlowName(&fl.Flow, i)
-		}
-	}
-	d.checkFlowNames(f)
 }
 
 // flowReader requires no key: defaults.flow may stand in. finishFlow reports what

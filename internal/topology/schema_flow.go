@@ -13,7 +13,7 @@ const unset = -1
 // defaultFlow is a flow before its entry is read.
 func defaultFlow() Flow {
 	return Flow{
-		From: unset, To: unset, Transport: ib.QPTypeRC, Sizes: Sizes{SizeFixed, []int64{64}},
+		From: unset, To: unset, After: unset, Transport: ib.QPTypeRC, Sizes: Sizes{SizeFixed, []int64{64}},
 		Count: 1, Depth: 16, QPs: 1, Signal: Signal{Kind: SignalAll}, RecvDepth: unset, RecvSize: unset,
 		Notify: NotifyPoll, Timeout: 16, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 		MaxRdAtomic: unset, MaxDestRdAtomic: unset, RKey: RKeyGood, Verify: true,
@@ -26,6 +26,8 @@ type flowEntry struct {
 	Flow
 	from, to string
 	sized    bool // size was given
+	pattern  Pattern
+	peers    int
 }
 
 func flow[V any](parse func(*decoder, value) (V, bool), dst func(*Flow) *V) func(*decoder, value, *flowEntry) {
@@ -34,17 +36,21 @@ func flow[V any](parse func(*decoder, value) (V, bool), dst func(*Flow) *V) func
 
 var flowObject = object[flowEntry]{
 	title:  "traffic",
-	doc:    "A flow: a stream of work requests from one node to another, on queue pairs of its own.",
+	doc:    "A flow: a stream of work requests from one node to another, on queue pairs of its own. With a `pattern` it is many flows that are alike.",
 	fields: append(append(append([]field[flowEntry]{}, flowBasics...), flowQueues...), flowTransport...),
 }
 
 var flowBasics = []field[flowEntry]{
 	{"name", "name", "made of transport, operation and position", "How faults and the report refer to the flow.",
 		flow(name, func(f *Flow) *string { return &f.Name })},
-	{"from", "node name", required, "The node that posts the work requests.",
+	{"from", "node name", required, "The node that posts the work requests; with a pattern the name of a group.",
 		put(name, func(e *flowEntry) *string { return &e.from })},
-	{"to", "node name", required, "Its peer. It may be the same node.",
+	{"to", "node name", required, "Its peer. It may be the same node. With a pattern a node or a group; see patterns for the default.",
 		put(name, func(e *flowEntry) *string { return &e.to })},
+	{"pattern", "see the table of patterns", "one flow", "Who sends to whom.",
+		put(oneOf("pattern", patternNames()...), func(e *flowEntry) *Pattern { return &e.pattern })},
+	{"peers", "count", "1", "For the pattern `random`: to how many others each node sends.",
+		put(integer(1, mostInt), func(e *flowEntry) *int { return &e.peers })},
 	{"transport", "`rc`, `uc`, `ud`", "rc", "Transport service.",
 		flow(transport, func(f *Flow) *ib.QPType { return &f.Transport })},
 	{"op", "operation", "none", "One operation for all work requests. Each flow has either `op` or `mix`.",

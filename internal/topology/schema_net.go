@@ -18,26 +18,44 @@ func DefaultLimits() Limits {
 
 // defaultNode is a node before its entry is read.
 func defaultNode() Node {
-	return Node{Profile: ProfileIBTA, MTU: ib.MTU1024, Limits: DefaultLimits()}
+	return Node{Profile: ProfileIBTA, MTU: ib.MTU1024, Limits: DefaultLimits(), Congestion: CongestionNone}
 }
 
-var nodeObject = object[Node]{
+// nodeEntry is an entry of nodes while it is read.
+type nodeEntry struct {
+	Node
+	count int // 0 if it was not given
+}
+
+var nodeObject = object[nodeEntry]{
 	title: "nodes",
-	doc:   "One simulated machine with one RDMA adapter and one UDP socket.",
-	fields: []field[Node]{
-		{"name", "name", required, "How traffic, links and faults refer to the node.",
-			put(name, func(n *Node) *string { return &n.Name })},
-		{"address", "IP address", "127.0.0.1 for the first, then counting up", "IPv4 or IPv6 address, optionally with a UDP port (default 4791). It is the adapter's GID, so two nodes cannot share one. A port other than 4791 must be the same for all nodes.",
-			put(address, func(n *Node) *netip.AddrPort { return &n.Address })},
-		{"profile", "`ibta`, `rdmavt`, `rxe`", "ibta", "Whose choice the adapter follows where the standard and the kernel's software adapters differ.",
-			put(oneOf("profile", ProfileIBTA, ProfileRDMAVT, ProfileRXE), func(n *Node) *Profile { return &n.Profile })},
-		{"strict", "boolean", "false", "Reserved: refuse what the standard leaves undefined.",
-			put(boolean, func(n *Node) *bool { return &n.Strict })},
-		{"mtu", "256, 512, 1024, 2048, 4096", "1024", "Active MTU of the port in bytes of payload. 1024 is what Ethernet with an MTU of 1500 gives.",
-			put(mtu, func(n *Node) *ib.MTU { return &n.MTU })},
-		{"limits", "mapping", "see limits", "What the adapter reports and enforces.",
-			func(d *decoder, v value, n *Node) { limitsObject.decode(d, v, &n.Limits) }},
-	},
+	doc:   "One simulated machine with one RDMA adapter and one UDP socket, or `count` of them that are alike.",
+	fields: append([]field[nodeEntry]{
+		{"count", "count", "one node", "Makes so many nodes, called `name-1`, `name-2` and so on; `address` is that of the first, the others count up. Where a node is asked for, `name` stands for all of them if several will do.",
+			put(integer(1, mostNodes), func(n *nodeEntry) *int { return &n.count })},
+	}, lift(nodeFields, func(n *nodeEntry) *Node { return &n.Node })...),
+}
+
+// mostNodes bounds the nodes of a file.
+const mostNodes = 1 << 20
+
+var nodeFields = []field[Node]{
+	{"name", "name", required, "How traffic, links and faults refer to the node.",
+		put(name, func(n *Node) *string { return &n.Name })},
+	{"address", "IP address", "127.0.0.1 for the first, then counting up", "IPv4 or IPv6 address, optionally with a UDP port (default 4791). It is the adapter's GID, so two nodes cannot share one. A port other than 4791 must be the same for all nodes.",
+		put(address, func(n *Node) *netip.AddrPort { return &n.Address })},
+	{"profile", "`ibta`, `rdmavt`, `rxe`", "ibta", "Whose choice the adapter follows where the standard and the kernel's software adapters differ.",
+		put(oneOf("profile", ProfileIBTA, ProfileRDMAVT, ProfileRXE), func(n *Node) *Profile { return &n.Profile })},
+	{"strict", "boolean", "false", "Reserved: refuse what the standard leaves undefined.",
+		put(boolean, func(n *Node) *bool { return &n.Strict })},
+	{"mtu", "256, 512, 1024, 2048, 4096", "1024", "Active MTU of the port in bytes of payload. 1024 is what Ethernet with an MTU of 1500 gives.",
+		put(mtu, func(n *Node) *ib.MTU { return &n.MTU })},
+	{"distinct_keys", "boolean", "false", "Remote keys differ from local keys, as on many adapters. By default they are equal.",
+		put(boolean, func(n *Node) *bool { return &n.DistinctKeys })},
+	{"congestion_control", "`none`, `dcqcn`", "none", "How queue pairs react to congestion. `dcqcn`: packets may be marked (see `ecn`), a receiver of marked packets sends a CNP, and the sender slows down. In virtual time.",
+		put(oneOf("congestion control", CongestionNone, CongestionDCQCN), func(n *Node) *Congestion { return &n.Congestion })},
+	{"limits", "mapping", "see limits", "What the adapter reports and enforces.",
+		func(d *decoder, v value, n *Node) { limitsObject.decode(d, v, &n.Limits) }},
 }
 
 // mostInt bounds counts that become the size of something in memory.
@@ -67,6 +85,41 @@ var linkFields = []field[Link]{
 		put(rate, func(l *Link) *Rate { return &l.Bandwidth })},
 	{"queue", "size", "unlimited", "Bytes that may wait for bandwidth; a packet that finds no room is lost.",
 		put(sizeOrUnlimited, func(l *Link) *int64 { return &l.Queue })},
+	{"mtu", "256, 512, 1024, 2048, 4096", "any", "Largest payload that passes; a longer packet is lost. In virtual time.",
+		put(mtu, func(l *Link) *ib.MTU { return &l.MTU })},
+	{"ecn", "mapping", "no marks", "When the queue marks packets. In virtual time.",
+		func(d *decoder, v value, l *Link) { decodeECN(d, v, &l.ECN) }},
+}
+
+var ecnObject = object[ECN]{
+	title: "ecn",
+	doc:   "A queue marks packets of queue pairs with congestion control: none while fewer than `min` bytes wait, then by a chance that rises to `probability` at `max`, and all above.",
+	fields: []field[ECN]{
+		{"min", "size", required, "Bytes that wait before any packet is marked.", put(size, func(e *ECN) *int64 { return &e.Min })},
+		{"max", "size", required, "Bytes that wait when all packets are marked.", put(size, func(e *ECN) *int64 { return &e.Max })},
+		{"probability", "probability", "100%", "Chance of a mark just below `max`.", put(probability, func(e *ECN) *float64 { return &e.Probability })},
+	},
+}
+
+func decodeECN(d *decoder, v value, e *ECN) {
+	*e = ECN{Probability: 1}
+	ecnObject.decode(d, v, e)
+	if e.Max < e.Min || e.Max == 0 {
+		if d.given(v.path+".max") && d.given(v.path+".min") {
+			d.problem(v.path+".max", "found %d; expected at least %d, the min, and more than 0", e.Max, e.Min)
+		}
+		*e = ECN{}
+	}
+}
+
+var burstObject = object[Burst]{
+	title: "burst",
+	doc:   "Loss that comes in runs: each packet may begin or end a run of bad luck (the Gilbert-Elliott model).",
+	fields: []field[Burst]{
+		{"enter", "probability", required, "A packet begins a run.", put(probability, func(b *Burst) *float64 { return &b.Enter })},
+		{"leave", "probability", required, "A packet ends it.", put(probability, func(b *Burst) *float64 { return &b.Leave })},
+		{"loss", "probability", "100%", "A packet of a run is lost.", put(probability, func(b *Burst) *float64 { return &b.Loss })},
+	},
 }
 
 // impaired adapts the keys of an impairment to what contains it.
@@ -80,6 +133,12 @@ func impaired[T any](dst func(*T) *Impairment) []field[T] {
 		{"reorder", "probability", "0", "A packet is held back by `reorder_delay`, so that later ones overtake it.", p(func(i *Impairment) *float64 { return &i.Reorder })},
 		{"reorder_delay", "duration", "100us", "How long a reordered packet is held back.", put(positiveDuration, func(t *T) *time.Duration { return &dst(t).ReorderDelay })},
 		{"corrupt", "probability", "0", "One bit of a packet is flipped. The receiver sees a wrong ICRC and drops it.", p(func(i *Impairment) *float64 { return &i.Corrupt })},
+		{"tamper", "probability", "0", "One bit of a packet's payload is flipped and the ICRC fits all the same: nobody but the program can tell.", p(func(i *Impairment) *float64 { return &i.Tamper })},
+		{"burst", "mapping", "none", "Loss that comes in runs, beside `loss`.", func(d *decoder, v value, t *T) {
+			b := Burst{Loss: 1}
+			burstObject.decode(d, v, &b)
+			dst(t).Burst = b
+		}},
 		{"rules", "list of rules", "none", "What happens to single packets. The rules come before the probabilities; the first that matches a packet decides.", func(d *decoder, v value, t *T) { dst(t).Rules = decodeRules(d, v) }},
 	}
 }
@@ -123,7 +182,7 @@ func lift[T, U any](fields []field[U], dst func(*T) *U) []field[T] {
 
 func pairFields[T any](dst func(*T) *pairNames) []field[T] {
 	return []field[T]{
-		{"between", "list of two node names", "none", "Both directions between two nodes.", put(twoNames, func(t *T) *[]string { return &dst(t).between })},
+		{"between", "list of two node names", "none", "Both directions between two nodes, or between two groups.", put(twoNames, func(t *T) *[]string { return &dst(t).between })},
 		{"from", "node name", "none", "Where one direction starts.", put(name, func(t *T) *string { return &dst(t).from })},
 		{"to", "node name", "none", "Where it ends.", put(name, func(t *T) *string { return &dst(t).to })},
 	}
@@ -164,33 +223,33 @@ func (d *decoder) resolvePair(f *File, path string, p pairNames, all bool) (Pair
 		if len(p.between) != 2 {
 			return Pair{}, false // already reported
 		}
-		from, ok1 := d.node(f, path+".between[0]", p.between[0])
-		to, ok2 := d.node(f, path+".between[1]", p.between[1])
+		from, ok1 := d.nodes(f, path+".between[0]", p.between[0])
+		to, ok2 := d.nodes(f, path+".between[1]", p.between[1])
 		return Pair{From: from, To: to, Both: true}, ok1 && ok2
 	}
-	from, ok1 := d.node(f, path+".from", p.from)
-	to, ok2 := d.node(f, path+".to", p.to)
+	from, ok1 := d.nodes(f, path+".from", p.from)
+	to, ok2 := d.nodes(f, path+".to", p.to)
 	return Pair{From: from, To: to}, ok1 && ok2
 }
 
-// node finds the index of a node. An empty name has been reported already.
-func (d *decoder) node(f *File, path, name string) (int, bool) {
+// nodes finds a node or a group. An empty name has been reported already.
+func (d *decoder) nodes(f *File, path, name string) (Span, bool) {
 	if name == "" {
-		return 0, false
+		return Span{}, false
 	}
-	if i := f.NodeIndex(name); i >= 0 {
-		return i, true
+	if s, ok := d.names[name]; ok {
+		return s, true
 	}
 	d.unknown(path, "node", name, f.nodeNames())
-	return 0, false
+	return Span{}, false
 }
 
-// nodeNames lists the names for messages; of very many only the first.
+// nodeNames lists the names for messages: of groups that of the group.
 func (f *File) nodeNames() []string {
 	var names []string
-	for i := range f.Nodes {
-		if f.Nodes[i].Name != "" {
-			names = append(names, f.Nodes[i].Name)
+	for i := range f.Groups {
+		if f.Groups[i].Name != "" {
+			names = append(names, f.Groups[i].Name)
 		}
 	}
 	return names
@@ -198,14 +257,16 @@ func (f *File) nodeNames() []string {
 
 var ruleObject = object[Rule]{
 	title: "rules",
-	doc:   "Picks single packets of a link. Every packet that has the rule's `opcode` and `psn`, where given, counts, from 1, per direction. The rule acts from the `nth` on, `count` times.",
+	doc:   "Picks single packets of a link. Every packet that has the rule's `opcode`, `psn` and `dest_qp`, where given, counts, from 1, per direction. The rule acts from the `nth` on, `count` times.",
 	fields: []field[Rule]{
-		{"action", "`drop`, `duplicate`, `corrupt`, `delay`", required, "What happens to the packet.",
-			put(oneOf("action", RuleDrop, RuleDuplicate, RuleCorrupt, RuleDelay), func(r *Rule) *RuleAction { return &r.Action })},
+		{"action", "`drop`, `duplicate`, `corrupt`, `delay`, `tamper`", required, "What happens to the packet.",
+			put(oneOf("action", RuleDrop, RuleDuplicate, RuleCorrupt, RuleDelay, RuleTamper), func(r *Rule) *RuleAction { return &r.Action })},
 		{"opcode", "packet opcode", "any", "Such as SEND_ONLY, READ_RESP_FIRST, ACKNOWLEDGE, UC_WRITE_LAST, UD_SEND_ONLY: the names that traces print.",
 			func(d *decoder, v value, r *Rule) { r.Opcode, r.HasOpcode = packetOpcode(d, v) }},
 		{"psn", "number", "any", "Packet sequence number, 24 bits. The flow's `psn` says where its numbers start.",
 			func(d *decoder, v value, r *Rule) { r.PSN, r.HasPSN = psnValue(d, v) }},
+		{"dest_qp", "number", "any", "Queue pair that the packet is for, 24 bits. A node numbers its queue pairs from 17, in the order of `traffic`.",
+			func(d *decoder, v value, r *Rule) { r.DestQP, r.HasDestQP = qpnValue(d, v) }},
 		{"nth", "count", "1", "The first matching packet that the rule acts on.",
 			put(integer[uint64](1, 1<<62), func(r *Rule) *uint64 { return &r.Nth })},
 		{"every", "count", "1", "After that, each how-many-th matching packet.",
@@ -218,6 +279,8 @@ var ruleObject = object[Rule]{
 }
 
 var psnValue = integer[ib.PSN](0, ib.PSNMask)
+
+var qpnValue = integer[ib.QPN](0, ib.QPNMask)
 
 func decodeRules(d *decoder, v value) []Rule {
 	entries, _ := d.sequence(v, "a list of rules")

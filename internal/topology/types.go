@@ -16,12 +16,70 @@ type File struct {
 	Seed     uint64
 	Duration time.Duration // flows post nothing after this; 0: no limit
 	Timeout  time.Duration // the run has failed if it is not done by then
-	Nodes    []Node
-	Network  Link // every pair of nodes that no entry of Links names
+	Nodes    []Node        // groups are written out
+	Groups   []Group       // entries of nodes, one node or several
+	Network  Link          // every pair of nodes that no entry of Links names
 	Links    []Link
-	Flows    []Flow // "traffic" in the file
-	Faults   []Fault
+	Switches []Switch // groups are written out
+	Flows    []Flow   // "traffic" in the file, patterns written out
+	Entries  []Entry  // entries of traffic
+	Faults   []Fault  // those of RandomFaults are not among them
+	Random   RandomFaults
 	Expect   RunExpect
+}
+
+// Span is a run of things by index: First and the N-1 after it.
+type Span struct{ First, N int }
+
+// One is the span of one index.
+func One(i int) Span { return Span{i, 1} }
+
+// Has reports whether the span holds index i.
+func (s Span) Has(i int) bool { return i >= s.First && i < s.First+s.N }
+
+// Group is an entry of nodes: one node, or count identical ones.
+type Group struct {
+	Name  string
+	Nodes Span
+	Count bool // the entry has a count, so its nodes are called Name-1 and so on
+}
+
+// Entry is an entry of traffic and the flows that it stands for.
+type Entry struct {
+	Name    string
+	Flows   Span
+	Pattern Pattern // "" if it is one flow
+	From    Span    // nodes
+	To      Span
+	Peers   int // PatternRandom: flows of each node
+}
+
+// Pattern is a traffic matrix: who sends to whom.
+type Pattern string
+
+// The patterns.
+const (
+	PatternPairwise      Pattern = "pairwise"
+	PatternIncast        Pattern = "incast"
+	PatternAllToAll      Pattern = "all_to_all"
+	PatternRing          Pattern = "ring"
+	PatternRingAllReduce Pattern = "ring_all_reduce"
+	PatternPermutation   Pattern = "permutation"
+	PatternRandom        Pattern = "random"
+)
+
+// Switch is one switch. Every cable that its entry attaches has the same properties.
+type Switch struct {
+	Name     string
+	Nodes    []Span // nodes plugged into it
+	Switches []int  // switches that its entry has a trunk to, by index
+	Port     Link   // Pair and Impairment mean nothing
+}
+
+// ECN says when a queue marks packets; see the manual. The zero value marks nothing.
+type ECN struct {
+	Min, Max    int64 // bytes that wait
+	Probability float64
 }
 
 // Node is one simulated machine with one adapter.
@@ -32,7 +90,19 @@ type Node struct {
 	Strict  bool   // reserved: refuse what the IBTA leaves undefined
 	MTU     ib.MTU // active MTU of the port
 	Limits  Limits
+
+	DistinctKeys bool       // rkeys differ from lkeys
+	Congestion   Congestion // how its queue pairs react to congestion
 }
+
+// Congestion is how an adapter reacts to congestion.
+type Congestion string
+
+// The ways to react.
+const (
+	CongestionNone  Congestion = "none"
+	CongestionDCQCN Congestion = "dcqcn"
+)
 
 // Profile names whose choices an adapter follows where the sources differ.
 type Profile string
@@ -64,6 +134,8 @@ type Link struct {
 	Jitter    time.Duration // each packet takes Latency plus 0 to Jitter
 	Bandwidth Rate          // 0: unlimited
 	Queue     int64         // bytes that wait for bandwidth; more are dropped; 0: unlimited
+	MTU       ib.MTU        // largest payload that passes; 0: any
+	ECN       ECN
 	Impairment
 }
 
@@ -74,7 +146,15 @@ type Impairment struct {
 	Reorder      float64       // probability of being held back by ReorderDelay
 	ReorderDelay time.Duration // longer than the gaps between packets to have effect
 	Corrupt      float64       // one bit flipped, so that the ICRC is wrong
-	Rules        []Rule        // looked at in order before the probabilities; first match wins
+	Tamper       float64       // one bit of the payload flipped, and the ICRC fits
+	Burst        Burst
+	Rules        []Rule // looked at in order before the probabilities; first match wins
+}
+
+// Burst is loss that comes in runs: a state that packets enter and leave by chance.
+type Burst struct {
+	Enter, Leave float64 // probability per packet
+	Loss         float64 // of a packet within a burst
 }
 
 // Rule picks single packets. A packet matches if Opcode and PSN, where given, are
@@ -86,6 +166,8 @@ type Rule struct {
 	Opcode    ib.Opcode
 	HasPSN    bool
 	PSN       ib.PSN
+	HasDestQP bool
+	DestQP    ib.QPN
 	Nth       uint64        // from 1
 	Every     uint64        // then every Every-th match after the Nth; 1: each
 	Count     uint64        // how often it acts at most; 0: without end
@@ -101,18 +183,19 @@ const (
 	RuleDuplicate RuleAction = "duplicate"
 	RuleCorrupt   RuleAction = "corrupt"
 	RuleDelay     RuleAction = "delay"
+	RuleTamper    RuleAction = "tamper"
 )
 
 // Pair selects directions between nodes, by index into File.Nodes.
 type Pair struct {
 	All      bool // every pair; the other fields mean nothing
-	From, To int
+	From, To Span
 	Both     bool // To to From as well
 }
 
 // Covers reports whether the pair selects the direction from one node to another.
 func (p Pair) Covers(from, to int) bool {
-	return p.All || p.From == from && p.To == to || p.Both && p.From == to && p.To == from
+	return p.All || p.From.Has(from) && p.To.Has(to) || p.Both && p.From.Has(to) && p.To.Has(from)
 }
 
 // Flow is a stream of work requests from one node to another. Field comments give
@@ -120,6 +203,8 @@ func (p Pair) Covers(from, to int) bool {
 type Flow struct {
 	Name      string
 	From, To  int       // indices into File.Nodes
+	Entry     int       // index into File.Entries
+	After     int       // PatternRingAllReduce: a message may go out for each that this flow has brought, and one more; -1: none
 	Transport ib.QPType // RC, UC or UD
 	Ops       []WeightedOp
 	Sizes     Sizes
@@ -232,10 +317,23 @@ type Fault struct {
 	Action     FaultAction
 	Pair       Pair       // Partition, Heal, SetImpairment
 	Impairment Impairment // SetImpairment
-	Flow       int        // ModifyQPError, PauseReceiver, ResumeReceiver: index into File.Flows
-	QP         int        // ModifyQPError: which QP of the flow, from 0; -1: all
-	Receiver   bool       // ModifyQPError: at the flow's receiver, else at its sender
-	Node       int        // KillNode: index into File.Nodes
+	Flows      Span       // by index into File.Flows: those it happens to
+	QP         int        // which QP of each flow, from 0; -1: all
+	Receiver   bool       // at the flow's receiver, else at its sender
+	Nodes      Span       // by index into File.Nodes: those it happens to
+	Count      int        // FailPost: how many posts
+	Status     ib.WCStatus
+	Delay      time.Duration // DelayCompletions
+	Event      ib.EventType  // SpuriousEvent
+	Notify     bool          // SpuriousEvent: a notification of a completion queue instead
+}
+
+// RandomFaults asks for faults that are drawn from the seed; see [File.WithSeed].
+type RandomFaults struct {
+	Count       int
+	From, Until time.Duration
+	Actions     []FaultAction
+	Duration    time.Duration // until what was broken is repaired
 }
 
 // FaultAction is what a Fault does.
@@ -250,6 +348,16 @@ const (
 	PauseReceiver  FaultAction = "pause_receiver"
 	ResumeReceiver FaultAction = "resume_receiver"
 	KillNode       FaultAction = "kill_node"
+
+	RestartNode      FaultAction = "restart_node"
+	PortDown         FaultAction = "port_down"
+	PortUp           FaultAction = "port_up"
+	CQOverflow       FaultAction = "cq_overflow"
+	RevokeKey        FaultAction = "revoke_key"
+	FailPost         FaultAction = "fail_post"
+	CompleteWith     FaultAction = "complete_with"
+	DelayCompletions FaultAction = "delay_completions"
+	SpuriousEvent    FaultAction = "spurious_event"
 )
 
 // Expect is what both a flow and the run as a whole may be expected to show. A nil
@@ -310,7 +418,7 @@ func (f *File) LinkBetween(from, to int) Link {
 		}
 	}
 	l := f.Network
-	l.Pair = Pair{From: from, To: to}
+	l.Pair = Pair{From: One(from), To: One(to)}
 	return l
 }
 

@@ -3,7 +3,6 @@ package topology
 import (
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 	"strconv"
 
@@ -14,90 +13,99 @@ import (
 // that did not parse has been reported and has its zero or default here; checks must
 // not report it again.
 
-// checkNodes gives default addresses and finds names and addresses used twice.
-func (d *decoder) checkNodes(f *File) {
-	names := map[string]position{}
-	addresses := map[netip.Addr]int{}
-	for i := range f.Nodes {
-		n, path := &f.Nodes[i], "nodes["+strconv.Itoa(i)+"]"
-		if first, taken := names[n.Name]; taken && n.Name != "" {
-			d.problem(path+".name", "found %q, the name of the node on line %d; expected a name of its own", n.Name, first.line)
-		} else {
-			names[n.Name] = d.positionOf(path)
-		}
-		if !d.given(path + ".address") {
-			n.Address = netip.AddrPortFrom(loopback(i), DefaultPort)
-		}
-		if !n.Address.IsValid() {
-			continue
-		}
-		if j, taken := addresses[n.Address.Addr()]; taken {
-			d.problem(path+".address", "found %s, the address of node %q; expected an address of its own: it is the node's GID", n.Address.Addr(), f.Nodes[j].Name)
-		} else {
-			addresses[n.Address.Addr()] = i
-		}
-		if first := f.Nodes[0].Address; first.IsValid() && n.Address.Port() != first.Port() {
-			d.problem(path+".address", "found port %d; expected %d, the port of node %q: packets go to one port on all nodes", n.Address.Port(), first.Port(), f.Nodes[0].Name)
-		}
-	}
+// linkPlace is a link that was read, and where.
+type linkPlace struct {
+	pair Pair
+	at   position
 }
 
-// loopback is the i-th address of 127.0.0.0/8, from 127.0.0.1. The mask keeps
-// absurdly many nodes inside; they are then reported as duplicates.
-func loopback(i int) netip.Addr {
-	n := uint32(i+1) & 0xffffff
-	return netip.AddrFrom4([4]byte{127, byte(n >> 16), byte(n >> 8), byte(n)})
+// overlap reports whether two spans have an index in common.
+func (s Span) overlap(o Span) bool { return s.First < o.First+o.N && o.First < s.First+s.N }
+
+// directions are the one or two directions that a pair selects.
+func (p Pair) directions() []Pair {
+	list := []Pair{{From: p.From, To: p.To}}
+	if p.Both {
+		list = append(list, Pair{From: p.To, To: p.From})
+	}
+	return list
 }
+
+// mostPairs bounds the links that one entry sets apart.
+const mostPairs = 1 << 20
 
 // checkLink refuses a second description of the same direction, so that the order of
 // links means nothing.
-func (d *decoder) checkLink(f *File, path string, p Pair, seen map[[2]int]position) {
-	if p.Both && p.From == p.To {
-		d.problem(path+".between[1]", "found %q twice; expected two nodes", f.Nodes[p.To].Name)
-		return
+func (d *decoder) checkLink(f *File, path string, p Pair, seen []linkPlace) []linkPlace {
+	if p.Both && p.From == p.To && p.From.N == 1 {
+		d.problem(path+".between[1]", "found %q twice; expected two nodes", f.Nodes[p.To.First].Name)
+		return seen
 	}
-	directions := [][2]int{{p.From, p.To}}
-	if p.Both {
-		directions = append(directions, [2]int{p.To, p.From})
+	if n := p.From.N * p.To.N; n > mostPairs {
+		d.problem(path, "found links between %d pairs of nodes; expected at most %d; network describes all links", n, mostPairs)
+		return seen
 	}
-	for _, dir := range directions {
-		if first, taken := seen[dir]; taken {
-			d.problem(path, "the link from %q to %q is described on line %d already", f.Nodes[dir[0]].Name, f.Nodes[dir[1]].Name, first.line)
-			return
+	for _, s := range seen {
+		for _, a := range p.directions() {
+			for _, b := range s.pair.directions() {
+				if a.From.overlap(b.From) && a.To.overlap(b.To) {
+					d.problem(path, "the link from %q to %q is described on line %d already",
+						f.Nodes[max(a.From.First, b.From.First)].Name, f.Nodes[max(a.To.First, b.To.First)].Name, s.at.line)
+					return seen
+				}
+			}
 		}
-		seen[dir] = d.positionOf(path)
 	}
+	return append(seen, linkPlace{p, d.positionOf(path)})
 }
 
+// checkFlowNames finds names used twice, and remembers what they stand for.
 func (d *decoder) checkFlowNames(f *File) {
-	names := map[string]position{}
-	for i := range f.Flows {
+	d.flows = make(map[string]Span, len(f.Flows))
+	lines := make(map[string]position, len(f.Flows))
+	for i := range f.Entries {
+		e := &f.Entries[i]
 		path := "traffic[" + strconv.Itoa(i) + "]"
-		if first, taken := names[f.Flows[i].Name]; taken {
-			d.problem(path+".name", "found %q, the name of the flow on line %d; expected a name of its own", f.Flows[i].Name, first.line)
-			continue
+		names := []string{e.Name}
+		for k := e.Flows.First; e.Pattern != "" && k < e.Flows.First+e.Flows.N; k++ {
+			names = append(names, f.Flows[k].Name)
 		}
-		names[f.Flows[i].Name] = d.positionOf(path)
+		for k, name := range names {
+			if first, taken := lines[name]; taken {
+				d.problem(path+".name", "found %q, the name of the flow on line %d; expected a name of its own", name, first.line)
+				break
+			}
+			lines[name] = d.positionOf(path)
+			d.flows[name] = e.Flows
+			if k > 0 {
+				d.flows[name] = One(e.Flows.First + k - 1)
+			}
+		}
 	}
 }
 
 // checkFile looks at what takes all of the file.
 func (d *decoder) checkFile(f *File) {
+	for i := range f.Entries {
+		if e := &f.Entries[i]; e.Flows.N > 0 && f.Flows[e.Flows.First].Count == 0 && f.Duration == 0 {
+			d.problem("traffic["+strconv.Itoa(i)+"].count", `found 0, which means "until the duration is over", in a file without duration; expected a count above 0, or the key "duration"`)
+		}
+	}
 	qps := make([]int, len(f.Nodes))
 	for i := range f.Flows {
 		fl := &f.Flows[i]
-		if fl.Count == 0 && f.Duration == 0 {
-			d.problem("traffic["+strconv.Itoa(i)+"].count", `found 0, which means "until the duration is over", in a file without duration; expected a count above 0, or the key "duration"`)
-		}
 		for _, n := range []int{fl.From, fl.To} {
 			if n >= 0 {
 				qps[n] += fl.QPs
 			}
 		}
 	}
+	reported := map[string]bool{}
 	for i, n := range qps {
-		if most := f.Nodes[i].Limits.MaxQP; n > most {
-			d.problem("nodes["+strconv.Itoa(i)+"]", "traffic needs %d queue pairs on node %q; expected at most %d, its max_qp", n, f.Nodes[i].Name, most)
+		path := f.entryPath(i)
+		if most := f.Nodes[i].Limits.MaxQP; n > most && !reported[path] {
+			d.problem(path, "traffic needs %d queue pairs on node %q; expected at most %d, its max_qp", n, f.Nodes[i].Name, most)
+			reported[path] = true
 		}
 	}
 	if f.Duration > f.Timeout {
@@ -105,23 +113,11 @@ func (d *decoder) checkFile(f *File) {
 	}
 }
 
-// finishFlow looks up names, fills in defaults that depend on other keys, and checks
-// the flow as a whole.
+// finishFlow fills in defaults that depend on other keys, and checks the flow as a
+// whole. Its nodes are known, or unset if they were reported.
 func (d *decoder) finishFlow(f *File, path string, e *flowEntry) {
 	fl := &e.Flow
 	bad := len(d.problems)
-	for _, end := range []struct {
-		key, name string
-		index     *int
-	}{{"from", e.from, &fl.From}, {"to", e.to, &fl.To}} {
-		*end.index = unset
-		switch i, ok := d.node(f, path+"."+end.key, end.name); {
-		case ok:
-			*end.index = i
-		case end.name == "" && !d.given(path+"."+end.key):
-			d.problem(path, "key %q is missing; expected a node name", end.key)
-		}
-	}
 	if len(fl.Ops) == 0 && !d.given(path+".op") && !d.given(path+".mix") {
 		d.problem(path, `key "op" is missing; expected "op" or "mix"`)
 	}

@@ -1,0 +1,138 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rvtsim/rvtsim/internal/topology"
+)
+
+func parse(t *testing.T, text string) *topology.File {
+	t.Helper()
+	f, err := topology.Parse("t.yaml", []byte(text))
+	require.NoError(t, err)
+	return f
+}
+
+func runVirtual(t *testing.T, f *topology.File, o Options) *Outcome {
+	t.Helper()
+	out, err := RunVirtual(context.Background(), f, o)
+	require.NoError(t, err)
+	return out
+}
+
+// requireGood fails if an expectation of the file does not hold.
+func requireGood(t *testing.T, o *Outcome) {
+	t.Helper()
+	require.Empty(t, o.Stuck)
+	for _, c := range o.Report().Expectations {
+		require.True(t, c.OK, "%+v", c)
+	}
+}
+
+const mixed = `completions: {SUCCESS: any, RETRY_EXC_ERR: any, RNR_RETRY_EXC_ERR: any, WR_FLUSH_ERR: any, LOC_QP_OP_ERR: any, REM_ACCESS_ERR: any, REM_OP_ERR: any}`
+
+// TestChaos: whatever goes wrong, data stay right, everything ends, and a seed repeats.
+func TestChaos(t *testing.T) {
+	f, err := topology.Load(filepath.Join("../../examples", "chaos.yaml"))
+	require.NoError(t, err)
+	digests := map[uint64]bool{}
+	for seed := uint64(1); seed <= 6; seed++ {
+		o := runVirtual(t, f, Options{Seed: &seed})
+		requireGood(t, o)
+		require.Equal(t, o.Digest, runVirtual(t, f, Options{Seed: &seed}).Digest)
+		digests[o.Digest] = true
+	}
+	require.Len(t, digests, 6)
+}
+
+// flow runs one flow between two nodes with one fault and returns what became of it.
+func flow(t *testing.T, spec, fault string) *FlowOutcome {
+	t.Helper()
+	o := runVirtual(t, parse(t, fmt.Sprintf(`version: 1
+nodes: [{name: a}, {name: b}]
+network: {latency: 5us, bandwidth: 1Gbps}
+traffic: [{name: f, from: a, to: b, count: 100, timeout: 4ms, %s, expect: {all_complete: false, %s}}]
+faults: [%s]
+expect: {all_complete: false}
+`, spec, mixed, fault)), Options{})
+	requireGood(t, o)
+	require.Empty(t, o.Flows[0].Violations)
+	require.True(t, o.Flows[0].Done)
+	return &o.Flows[0]
+}
+
+func TestInjectedFaults(t *testing.T) {
+	t.Run("fail_post", func(t *testing.T) {
+		for _, op := range []string{"op: write", "op: fetch_add", "op: send_imm", "mix: {read: 1, cmp_swp: 1, write: 1}"} {
+			f := flow(t, op, "{at: 50us, action: fail_post, flow: f, count: 7}")
+			require.EqualValues(t, 7, f.Client.PostErrors)
+			require.EqualValues(t, 100, f.Completed)
+		}
+	})
+	t.Run("complete_with", func(t *testing.T) {
+		f := flow(t, "size: 1KiB, op: write", "{at: 50us, action: complete_with, flow: f, status: REM_OP_ERR}")
+		require.EqualValues(t, 1, f.Statuses[11], "%v", f.Statuses)
+		require.NotZero(t, f.Statuses[5], "the others are flushed")
+		require.Contains(t, f.Story, "injected")
+	})
+	t.Run("delay_completions", func(t *testing.T) {
+		f := flow(t, "size: 1KiB, op: write", "{at: 50us, action: delay_completions, flow: f, delay: 30ms}")
+		require.EqualValues(t, 100, f.Completed)
+		require.Greater(t, f.Elapsed, 30*time.Millisecond)
+	})
+	t.Run("cq_overflow", func(t *testing.T) {
+		f := flow(t, "size: 1KiB, op: write", "{at: 50us, action: cq_overflow, flow: f}")
+		require.NotZero(t, f.Events[0], "CQ_ERR")
+		require.Less(t, f.Completed, uint64(100))
+	})
+	t.Run("revoke_key", func(t *testing.T) {
+		f := flow(t, "size: 1KiB, op: write", "{at: 50us, action: revoke_key, flow: f}")
+		require.EqualValues(t, 1, f.Statuses[10], "REM_ACCESS_ERR")
+	})
+	t.Run("spurious_event", func(t *testing.T) {
+		f := flow(t, "size: 1KiB, op: write, notify: event", "{at: 50us, action: spurious_event, flow: f, event: PATH_MIG}, {at: 60us, action: spurious_event, flow: f}")
+		require.EqualValues(t, 1, f.Events[6])
+		require.EqualValues(t, 100, f.Completed)
+	})
+	t.Run("port down and up", func(t *testing.T) {
+		f := flow(t, "size: 1KiB, op: write", "{at: 50us, action: port_down, node: b}, {at: 2ms, action: port_up, node: b}")
+		require.EqualValues(t, 100, f.Completed)
+		require.NotZero(t, f.Retransmitted)
+	})
+	t.Run("kill and restart", func(t *testing.T) {
+		f := flow(t, "size: 1KiB, op: send", "{at: 50us, action: kill_node, node: b}, {at: 1ms, action: restart_node, node: b}")
+		require.EqualValues(t, 100, f.Completed, "it began anew")
+	})
+	t.Run("tamper", func(t *testing.T) {
+		f := parse(t, `version: 1
+nodes: [{name: a}, {name: b}]
+links: [{from: a, to: b, rules: [{action: tamper, nth: 3}]}]
+traffic: [{from: a, to: b, op: send, count: 10, size: 512}]
+`)
+		o := runVirtual(t, f, Options{})
+		require.Len(t, o.Flows[0].Violations, 1, "the program sees what the ICRC did not")
+		require.False(t, o.Report().OK())
+	})
+}
+
+// TestRingAllReduceTakesTurns: with shares that take long on the wire, the whole takes
+// as long as one share times the steps, since everybody waits for the one before.
+func TestRingAllReduceTakesTurns(t *testing.T) {
+	f := parse(t, `version: 1
+nodes: [{name: n, count: 5, mtu: 4096}]
+network: {latency: 10us, bandwidth: 10Gbps}
+traffic: [{pattern: ring_all_reduce, from: n, op: send, size: 500KiB, count: 3}]
+`)
+	o := runVirtual(t, f, Options{})
+	requireGood(t, o)
+	const share, steps = 102400, 3 * 2 * 4
+	wire := float64(share+25*(16+66)) * 8 / 10e9 // 25 packets
+	want := time.Duration((wire*float64(time.Second) + 10e3) * steps)
+	require.InEpsilon(t, float64(want), float64(o.Elapsed), 0.02, "%v, want %v", o.Elapsed, want)
+}
