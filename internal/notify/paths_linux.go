@@ -96,18 +96,23 @@ func (s *supervisor) open(t *target, dirfd int32, addr, flags64 uint64) outcome 
 		return status(e)
 	}
 	defer unix.Close(fd)
-	// Adds and answers in one step, so that the descriptor never is without an owner.
-	return s.inject(t, notifAddFD{flags: unix.SECCOMP_ADDFD_FLAG_SEND, srcfd: uint32(fd), newfdFlags: uint32(flags & unix.O_CLOEXEC)})
+	return s.inject(t, notifAddFD{srcfd: uint32(fd), newfdFlags: uint32(flags & unix.O_CLOEXEC)})
 }
 
-// inject adds a descriptor and with that answers the call.
+// inject adds a descriptor and answers the call with its number. These are two steps
+// although SECCOMP_ADDFD_FLAG_SEND makes one of them: that one takes the call for
+// answered before the descriptor is there, and if a signal interrupts this thread
+// meanwhile (the runtime sends some to itself), the kernel takes the descriptor back and
+// the program gets 0, its standard input. Between the two steps nothing can go wrong,
+// because the program waits for the answer whatever signals it gets
+// (WAIT_KILLABLE_RECV).
 func (s *supervisor) inject(t *target, a notifAddFD) outcome {
 	a.id = t.id
-	a.flags |= unix.SECCOMP_ADDFD_FLAG_SEND
-	if _, e := addFD(s.listener, &a); e != 0 {
+	n, e := addFD(s.listener, &a)
+	if e != 0 {
 		return status(e)
 	}
-	return answered
+	return outcome{val: int64(n)}
 }
 
 // dress makes the answer about the file that stands for a device look like one.

@@ -200,13 +200,9 @@ type outcome struct {
 	val   int64
 	errno unix.Errno
 	pass  bool // the kernel is to carry it out, as if we had not looked
-	sent  bool // it was answered already
 }
 
-var (
-	passOn   = outcome{pass: true}
-	answered = outcome{sent: true}
-)
+var passOn = outcome{pass: true}
 
 // status is what a call returns that has no result: 0, or an error.
 func status(e unix.Errno) outcome { return outcome{errno: e} }
@@ -215,9 +211,6 @@ func status(e unix.Errno) outcome { return outcome{errno: e} }
 func (s *supervisor) answer(n *notif) {
 	t := &target{s: s, id: n.id, tid: int(n.tid)}
 	o := s.decide(t, n)
-	if o.sent {
-		return
-	}
 	r := notifResp{id: n.id, val: o.val, error: -int32(o.errno)}
 	if o.pass {
 		r = notifResp{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}

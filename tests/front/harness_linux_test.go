@@ -235,6 +235,7 @@ type running struct {
 	out  bytes.Buffer
 	line chan string // lines of standard output, as they come
 	done chan error
+	over atomic.Bool // the program has ended
 }
 
 func (s *site) start(node string, prog ...string) *running {
@@ -258,7 +259,9 @@ func (s *site) start(node string, prog ...string) *running {
 			}
 		}
 		close(r.line)
-		r.done <- cmd.Wait()
+		err := cmd.Wait()
+		r.over.Store(true)
+		r.done <- err
 	}()
 	s.t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return r
@@ -269,6 +272,9 @@ func (r *running) output() string {
 	defer r.mu.Unlock()
 	return r.out.String()
 }
+
+// ended reports whether the program has ended.
+func (r *running) ended() bool { return r.over.Load() }
 
 // until waits for a line of output.
 func (r *running) until(want string) {
@@ -308,18 +314,49 @@ func (r *running) listening(port string) {
 	n, err := strconv.Atoi(port)
 	require.NoError(r.t, err)
 	want := fmt.Sprintf(":%04X", n)
-	ok := func() bool {
+	for deadline := time.Now().Add(longest); ; <-time.After(5 * time.Millisecond) {
 		for _, f := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 			b, _ := os.ReadFile(f)
 			for line := range strings.Lines(string(b)) {
 				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
-					return true
+					return
 				}
 			}
 		}
-		return false
+		if r.ended() {
+			r.t.Fatalf("ended without listening (%v): %s", <-r.done, r.output())
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("does not listen: %s\n%s", r.output(), whereabouts(r.cmd.Process.Pid))
+		}
 	}
-	require.Eventually(r.t, ok, longest, 5*time.Millisecond, "does not listen: %s", r.output())
+}
+
+// whereabouts says where the threads of a process and of its descendants are.
+func whereabouts(pid int) string {
+	var b strings.Builder
+	dir := fmt.Sprintf("/proc/%d", pid)
+	name, _ := os.ReadFile(dir + "/comm")
+	fmt.Fprintf(&b, "process %d, %s\n", pid, bytes.TrimSpace(name))
+	threads, _ := os.ReadDir(dir + "/task")
+	var children string
+	for _, t := range threads {
+		read := func(file string) string {
+			text, err := os.ReadFile(filepath.Join(dir, "task", t.Name(), file))
+			if err != nil {
+				return err.Error()
+			}
+			return strings.TrimSpace(string(text))
+		}
+		fmt.Fprintf(&b, "  thread %s: system call %s, waits in %s\n", t.Name(), read("syscall"), read("wchan"))
+		children += read("children") + " "
+	}
+	for _, c := range strings.Fields(children) {
+		if child, err := strconv.Atoi(c); err == nil {
+			b.WriteString(whereabouts(child))
+		}
+	}
+	return b.String()
 }
 
 // report is what ls says.

@@ -222,6 +222,25 @@ func TestSeccompKilled(t *testing.T) {
 	require.NoError(t, err, "the node is clean: %s", out)
 }
 
+// TestSeccompSupervisorIsInterrupted sends signals to every thread of the supervisor while
+// it answers calls, as its own runtime does now and then: every call still gets the
+// answer that is meant for it.
+func TestSeccompSupervisorIsInterrupted(t *testing.T) {
+	s := notified(t, nil, 1)
+	v := s.start("n1", staticProgram(t), "reopen")
+	v.until("ready")
+	supervisor := childOf(t, v.cmd.Process.Pid)
+	for !v.ended() {
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", supervisor))
+		for _, d := range threads {
+			tid, _ := strconv.Atoi(d.Name())
+			_ = unix.Tgkill(supervisor, tid, unix.SIGURG)
+		}
+	}
+	require.NoError(t, v.wait(), "%s", v.output())
+	s.empty()
+}
+
 // TestSeccompDaemonGoes kills the daemon: commands fail, files can still be opened.
 func TestSeccompDaemonGoes(t *testing.T) {
 	prog := staticProgram(t)

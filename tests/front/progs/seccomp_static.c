@@ -325,6 +325,25 @@ static void victim(void)
 	pause();
 }
 
+/* Opens many files, while somebody disturbs the supervisor. */
+static void reopen(void)
+{
+	char b[16];
+	puts("ready");
+	fflush(stdout);
+	for (int i = 0; i < 1000; i++) {
+		int fd = open(CLASS "/rvt0/node_type", O_RDONLY);
+		CHECK(fd > 2 && read(fd, b, sizeof b) == 6 && !close(fd));
+	}
+	for (int i = 0; i < 30; i++) {
+		struct stat st;
+		int fd = open(DEV, O_RDWR);
+		CHECK(fd > 2 && !fstat(fd, &st));
+		is_device(&st);
+		CHECK(!close(fd));
+	}
+}
+
 /* A limit below the numbers that devices get is raised as far as it takes. */
 static void limit(void)
 {
@@ -386,7 +405,7 @@ int main(int argc, char **argv)
 	const char *part = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : NULL;
 	static const struct { const char *name; void (*run)(void); } parts[] = {
 		{ "loopback", loopback }, { "paths", paths }, { "descriptors", descriptors }, { "escaped", escaped },
-		{ "forks", forks }, { "threads", threads }, { "signals", signals }, { "victim", victim }, { "limit", limit },
+		{ "forks", forks }, { "threads", threads }, { "signals", signals }, { "victim", victim }, { "limit", limit }, { "reopen", reopen },
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (!strcmp(part, parts[i].name)) {
