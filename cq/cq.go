@@ -78,6 +78,11 @@ type CQ struct {
 	// Poison fills what is undefined in failed completions with a pattern, so that
 	// programs which look at it are found out. Set it before the first completion.
 	Poison bool
+	// Vary, if not nil, decides where the API leaves the order open. For neighbours of
+	// different QPs, of which the first is the n-th from the end of the queue (the last
+	// has number 1), it says whether they change places. Set it before the first
+	// completion.
+	Vary func(n int) bool
 
 	ring   Ring
 	cqe    uint32
@@ -222,6 +227,9 @@ func (c *CQ) Publish() (fire bool) {
 		return false
 	}
 	slot := c.slotBack(len(c.staged))
+	if c.Vary != nil {
+		c.shuffle()
+	}
 	for i := range c.staged {
 		e := &c.staged[i]
 		if c.Poison && e.wc.Status != ib.WCSuccess {
@@ -238,6 +246,16 @@ func (c *CQ) Publish() (fire bool) {
 	c.staged = c.staged[:0]
 	c.ring.StoreHead(c.head)
 	return fire
+}
+
+// shuffle uses what order is free: completions of one QP keep theirs.
+func (c *CQ) shuffle() {
+	for i := 1; i < len(c.staged); i++ {
+		a, b := &c.staged[i-1], &c.staged[i]
+		if a.wc.QPN != b.wc.QPN && c.Vary(len(c.staged)-i+1) {
+			*a, *b = *b, *a
+		}
+	}
 }
 
 // poison fills the fields that mean nothing in a failed completion. The opcode is none

@@ -32,6 +32,8 @@ type Config struct {
 	Poison bool
 	// Observer is told what becomes of work requests; nil in ordinary use.
 	Observer qp.Observer
+	// Guard watches the program, and is the Observer then; nil in ordinary use.
+	Guard Guard
 }
 
 // Limits (struct ibv_device_attr) is what the device has of everything.

@@ -77,6 +77,10 @@ func New(cfg Config) (*Device, error) {
 		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
 	}
 	d.nextQPN, _ = d.cfg.qpnRange()
+	if g := cfg.Guard; g != nil {
+		g.Attach(keys)
+		d.env.Observer = g
+	}
 	return d, nil
 }
 
@@ -302,7 +306,11 @@ func (d *Device) PollCQ(c *cq.CQ, dst []cq.WC) int { return c.Poll(dst) }
 // PostSend (ibv_post_send) posts send work requests; n is the number posted, the
 // index of bad_wr.
 func (d *Device) PostSend(q *qp.QP, wrs []swqe.SendWR) (n int, err error) {
-	n, err = q.PostSend(wrs)
+	if d.cfg.Guard != nil {
+		n, err = d.guardedPostSend(q, wrs)
+	} else {
+		n, err = q.PostSend(wrs)
+	}
 	if n > 0 {
 		d.link(q)
 	}
@@ -311,7 +319,11 @@ func (d *Device) PostSend(q *qp.QP, wrs []swqe.SendWR) (n int, err error) {
 
 // PostRecv (ibv_post_recv) posts receives; n is the number posted.
 func (d *Device) PostRecv(q *qp.QP, wrs []swqe.RecvWR) (n int, err error) {
-	n, err = q.PostRecv(wrs)
+	if d.cfg.Guard != nil {
+		n, err = d.guardRecvs(q, nil, wrs, func() (int, error) { return q.PostRecv(wrs) })
+	} else {
+		n, err = q.PostRecv(wrs)
+	}
 	d.env.Publish()
 	return n, err
 }

@@ -63,6 +63,9 @@ func (d *Device) RegMR(p *PD, mem mr.Memory, base, length, iova uint64, acc ib.A
 	if err := d.checkPD("reg_mr", p); err != nil {
 		return nil, err
 	}
+	if g := d.cfg.Guard; g != nil {
+		mem = g.Memory(mem)
+	}
 	r, err := d.env.Keys.Register(p.ID, mem, base, length, iova, acc)
 	if err != nil {
 		return nil, err
@@ -77,6 +80,9 @@ func (d *Device) RegMR(p *PD, mem mr.Memory, base, length, iova uint64, acc ib.A
 // its memory is not touched afterwards. EBUSY if a window is bound to it.
 func (d *Device) DeregMR(now vtime.Time, m *MR) error {
 	d.flush(now)
+	if g := d.cfg.Guard; g != nil {
+		g.MRLeaving(m.Region)
+	}
 	if err := d.env.Keys.Deregister(m.Region); err != nil {
 		return err
 	}
@@ -144,6 +150,9 @@ func (d *Device) CreateCQ(cqe int, ring cq.Ring) (*cq.CQ, error) {
 	c := cq.New(d.cqEntries(cqe, ring), ring, d.cfg.Profile.CQStickyOverflow)
 	c.Handle, c.Poison = d.handle(), d.cfg.Poison
 	d.cqs++
+	if g := d.cfg.Guard; g != nil {
+		g.NewCQ(c)
+	}
 	return c, nil
 }
 
@@ -170,7 +179,11 @@ func (d *Device) ResizeCQ(c *cq.CQ, cqe int, ring cq.Ring) error {
 		return err
 	}
 	d.env.Publish()
-	return c.Resize(d.cqEntries(cqe, ring), ring)
+	err := c.Resize(d.cqEntries(cqe, ring), ring)
+	if g := d.cfg.Guard; g != nil && err == nil {
+		g.CQResized(c)
+	}
+	return err
 }
 
 // DestroyCQ (ibv_destroy_cq) removes a queue; EBUSY while a QP uses it. Events that
@@ -184,12 +197,18 @@ func (d *Device) DestroyCQ(c *cq.CQ) error {
 	}
 	d.cqs--
 	d.env.Forget(func(e *Event) bool { return e.CQ == c })
+	if g := d.cfg.Guard; g != nil {
+		g.CQGone(c)
+	}
 	return nil
 }
 
 // ReqNotify (ibv_req_notify_cq) arms a queue for one event. missed reports that
 // completions wait already, for which no event will come.
 func (d *Device) ReqNotify(c *cq.CQ, solicitedOnly bool) (missed bool) {
+	if g := d.cfg.Guard; g != nil {
+		g.Arming(c)
+	}
 	return c.ReqNotify(solicitedOnly)
 }
 
@@ -272,13 +291,15 @@ func (d *Device) PostSRQRecv(s *swqe.SRQ, wrs []swqe.RecvWR) (n int, err error) 
 	if !ok {
 		return 0, ib.NewVerbError(ib.EINVAL, "post_srq_recv", s.String(), "it is filled by the program itself")
 	}
-	for i := range wrs {
-		if err := rq.Post("post_srq_recv", s, &wrs[i]); err != nil {
-			return i, err
+	return d.guardRecvs(nil, s, wrs, func() (int, error) {
+		for i := range wrs {
+			if err := rq.Post("post_srq_recv", s, &wrs[i]); err != nil {
+				return i, err
+			}
+			d.env.Ctr.RecvsPosted++
 		}
-		d.env.Ctr.RecvsPosted++
-	}
-	return len(wrs), nil
+		return len(wrs), nil
+	})
 }
 
 // DestroySRQ (ibv_destroy_srq) removes a shared queue; EBUSY while a QP uses it.
@@ -294,6 +315,9 @@ func (d *Device) DestroySRQ(s *swqe.SRQ) error {
 	}
 	d.srqs--
 	d.env.Forget(func(e *Event) bool { return e.SRQ == s })
+	if g := d.cfg.Guard; g != nil {
+		g.SRQGone(s)
+	}
 	return nil
 }
 

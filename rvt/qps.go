@@ -34,6 +34,9 @@ func (d *Device) CreateQP(p *PD, a *qp.InitAttr) (*qp.QP, error) {
 	if q.SRQ != nil {
 		q.SRQ.Hold()
 	}
+	if g := d.cfg.Guard; g != nil {
+		g.NewRecvQueue(q, nil)
+	}
 	return q, nil
 }
 
@@ -114,6 +117,9 @@ func (d *Device) ModifyQP(now vtime.Time, q *qp.QP, a *qp.Attr, mask ib.AttrMask
 		d.touch(q)
 		d.env.Publish()
 	}
+	if g := d.cfg.Guard; g != nil {
+		g.QPModified(q, a, mask, err)
+	}
 	return err
 }
 
@@ -144,6 +150,9 @@ func (d *Device) DestroyQP(now vtime.Time, q *qp.QP) error {
 	}
 	d.pds[q.PD].users--
 	d.env.Forget(func(e *Event) bool { return e.QP == q })
+	if g := d.cfg.Guard; g != nil {
+		g.QPGone(q)
+	}
 	return nil
 }
 

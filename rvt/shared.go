@@ -4,6 +4,7 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
@@ -12,6 +13,9 @@ import (
 func (d *Device) PostRefused(q *qp.QP, wrID uint64) error {
 	err := q.PostRefused(wrID)
 	if err == nil {
+		if g := d.cfg.Guard; g != nil {
+			g.SendPosted(q, &swqe.SendWR{WRID: wrID, Flags: ib.SendSignaled})
+		}
 		d.link(q)
 	}
 	return err
@@ -46,6 +50,9 @@ func (d *Device) ReregMR(now vtime.Time, m *MR, c Rereg) error {
 		id = &c.PD.ID
 	}
 	old := m.PD
+	if g := d.cfg.Guard; g != nil && c.Mem != nil {
+		c.Mem = g.Memory(c.Mem)
+	}
 	if err := d.env.Keys.Reregister(m.Region, id, c.Access, c.Mem, c.Base, c.Length, c.IOVA); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func (t *Tracker) Arm(c *cq.CQ, channel bool, site Site) {
 	cs.arm, cs.channel = Place{"req_notify_cq", site}, channel
 	if !channel {
 		if t.checks.Events {
-			t.say(&ArmWithoutChannel, c.String(), "it was created without a channel", cs.arm)
+			t.say(&ArmWithoutChannel, c, "it was created without a channel", cs.arm)
 		}
 		return
 	}
@@ -29,14 +29,14 @@ func (t *Tracker) Arm(c *cq.CQ, channel bool, site Site) {
 func (t *Tracker) Wait(c *cq.CQ, site Site) {
 	cs := t.cq(c)
 	if t.checks.Events && cs.missed > 0 {
-		t.say(&LostWakeup, c.String(), fmt.Sprintf("%d completions wait in it since before it was armed: they send no event", cs.missed), cs.arm, Place{"get_cq_event", site})
+		t.say(&LostWakeup, c, fmt.Sprintf("%d completions wait in it since before it was armed: they send no event", cs.missed), cs.arm, Place{"get_cq_event", site})
 	}
 }
 
 // Unacked is told that the destruction of an object waits for acknowledgements.
 func (t *Tracker) Unacked(verb, object string, events int, site Site) {
 	if t.checks.Events {
-		t.say(&UnackedEvents, object, fmt.Sprintf("%s waits: %d events were delivered and not acknowledged", verb, events), Place{verb, site})
+		t.say(&UnackedEvents, name(object), fmt.Sprintf("%s waits: %d events were delivered and not acknowledged", verb, events), Place{verb, site})
 	}
 }
 
@@ -53,13 +53,20 @@ func (t *Tracker) Modify(q *qp.QP, mask ib.AttrMask, site Site) {
 		d, ok := ib.AckTimeout(a.Timeout)
 		switch total := d * time.Duration(a.RetryCnt+1); {
 		case !ok:
-			t.say(&WaitsForHours, q.String(), "timeout 0 means that the queue pair waits for ever", p)
+			t.say(&WaitsForHours, q, "timeout 0 means that the queue pair waits for ever", p)
 		case total >= tooLong:
-			t.say(&WaitsForHours, q.String(), fmt.Sprintf("timeout %d is %v; with retry_cnt %d a dead peer is noticed after %v", a.Timeout, d.Round(time.Second), a.RetryCnt, total.Round(time.Minute)), p)
+			t.say(&WaitsForHours, q, fmt.Sprintf("timeout %d is %v; with retry_cnt %d a dead peer is noticed after %v", a.Timeout, d.Round(time.Second), a.RetryCnt, total.Round(time.Minute)), p)
 		}
 	}
 	if mask&ib.AttrMinRNRTimer != 0 && a.MinRNRTimer == 0 {
-		t.say(&LongestRNR, q.String(), fmt.Sprintf("each message that finds no receive makes its sender wait %v", ib.RNRTimeout(0)), p)
+		t.say(&LongestRNR, q, fmt.Sprintf("each message that finds no receive makes its sender wait %v", ib.RNRTimeout(0)), p)
+	}
+}
+
+// ModifyRefused is told that a change of attributes was refused.
+func (t *Tracker) ModifyRefused(q *qp.QP, a *qp.Attr, mask ib.AttrMask, site Site) {
+	if t.checks.Connections && mask&ib.AttrAV != 0 && !a.AV.IsGlobal {
+		t.say(&NoGRH, q, fmt.Sprintf("its ah_attr has is_global = 0, so there is no dgid to send to (dlid %d means nothing here)", a.AV.DLID), Place{"modify_qp", site})
 	}
 }
 
@@ -87,7 +94,7 @@ func (t *Tracker) Dereg(lkey ib.LKey, site Site) {
 		rq.eachOf(lkey, add)
 	}
 	if n > 0 {
-		t.say(&FreedMR, "mr "+lkey.String(), fmt.Sprintf("%d posted work requests name it", n), append([]Place{{"dereg_mr", site}}, places...)...)
+		t.say(&FreedMR, name("mr "+lkey.String()), fmt.Sprintf("%d posted work requests name it", n), append([]Place{{"dereg_mr", site}}, places...)...)
 	}
 }
 
@@ -106,7 +113,7 @@ func (t *Tracker) Refused(q *qp.QP, f *qp.Failure) {
 	}
 	key := f.Request.RKey
 	if _, c := t.keys.CheckLKey(q.PD, mr.SGE{Length: 1, LKey: ib.LKey(key)}, 0); c != ib.CauseLKeyUnknown {
-		t.say(&LKeyAsRKey, q.String(), fmt.Sprintf("qp %v used key %v, which is the lkey of a region here", q.Attr.DestQPN, key))
+		t.say(&LKeyAsRKey, q, fmt.Sprintf("qp %v used key %v, which is the lkey of a region here", q.Attr.DestQPN, key))
 	}
 }
 

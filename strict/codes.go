@@ -39,6 +39,9 @@ var (
 	CQTooSmall = Code{"STRICT-CQ-01", "more work is posted than its completion queue can hold completions",
 		"If all of it completes before the program polls, the queue overflows: completions are lost and its queue pairs fail.",
 		[]string{"Make the queue at least as large as all work that can be posted to its queue pairs, receives included."}}
+	NoGRH = Code{"STRICT-CONN-01", "a queue pair on Ethernet was to be connected without a GRH",
+		"RoCE has no LIDs: the address of a peer is its GID, which travels in the GRH. Programs that were written for InfiniBand alone leave is_global 0; every RoCE adapter refuses that.",
+		[]string{"Set ah_attr.is_global = 1 and fill grh.dgid, grh.sgid_index and grh.hop_limit.", "Look at link_layer in ibv_query_port, or fill the GRH always."}}
 	WaitsForHours = Code{"STRICT-CONN-02", "timeout and retry_cnt make a dead peer go unnoticed for very long",
 		"A work request to a peer that is gone fails only after timeout times (retry_cnt + 1); with timeout 0 never.",
 		[]string{"timeout 14 (67 ms) and retry_cnt 7 are usual: half a second. Each step of timeout doubles it."}}
@@ -57,7 +60,7 @@ var (
 )
 
 // codes in the order of docs/strict.md.
-var codes = []*Code{&SQNeverFrees, &SQNotPolled, &BufferChanged, &RecvOverlap, &RecvEmpty, &LostWakeup, &UnackedEvents, &ArmWithoutChannel, &CQTooSmall, &WaitsForHours, &LongestRNR, &FreedMR, &LKeyAsRKey, &DeadQP}
+var codes = []*Code{&SQNeverFrees, &SQNotPolled, &BufferChanged, &RecvOverlap, &RecvEmpty, &LostWakeup, &UnackedEvents, &ArmWithoutChannel, &CQTooSmall, &NoGRH, &WaitsForHours, &LongestRNR, &FreedMR, &LKeyAsRKey, &DeadQP}
 
 // Codes returns all kinds of reports.
 func Codes() []*Code { return codes }

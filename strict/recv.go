@@ -41,15 +41,15 @@ func (t *Tracker) PostRecv(q *qp.QP, s *swqe.SRQ, wr *swqe.RecvWR, site Site) {
 	for _, e := range wr.SGL {
 		r.lkeys = append(r.lkeys, e.LKey)
 	}
-	object, pd, sgl := "", mr.PD(0), wr.SGL
+	object, pd, sgl := fmt.Stringer(s), mr.PD(0), wr.SGL
 	if s == nil {
-		object, pd, r.cq = q.String(), q.PD, t.cq(q.RecvCQ)
+		object, pd, r.cq = q, q.PD, t.cq(q.RecvCQ)
 		// The network header of datagrams may go to one place for all of them.
 		if q.Type == ib.QPTypeUD && len(sgl) > 1 && sgl[0].Length <= ib.GRHBytes {
 			sgl = sgl[1:]
 		}
 	} else {
-		object, pd = s.String(), s.PD
+		pd = s.PD
 	}
 	if t.checks.Receives {
 		for _, e := range sgl {
@@ -63,7 +63,7 @@ func (t *Tracker) PostRecv(q *qp.QP, s *swqe.SRQ, wr *swqe.RecvWR, site Site) {
 }
 
 // occupy marks the memory of a scatter entry as the receive's, and reports whose it was.
-func (t *Tracker) occupy(object string, pd mr.PD, e mr.SGE, rq *recvQueue, r *recv) {
+func (t *Tracker) occupy(object fmt.Stringer, pd mr.PD, e mr.SGE, rq *recvQueue, r *recv) {
 	seg, c := t.keys.CheckLKey(pd, e, 0)
 	if c != ib.CauseNone || seg.Len == 0 {
 		return
@@ -141,5 +141,5 @@ func (t *Tracker) NoReceive(q *qp.QP) {
 	if q.Type != ib.QPTypeRC {
 		what = "it is lost"
 	}
-	t.say(&RecvEmpty, q.String(), fmt.Sprintf("a message from qp %v found no receive posted in state %v: %s", q.Attr.DestQPN, q.State, what))
+	t.say(&RecvEmpty, q, fmt.Sprintf("a message from qp %v found no receive posted in state %v: %s", q.Attr.DestQPN, q.State, what))
 }

@@ -27,11 +27,6 @@ type Checks struct {
 	Lifetime    bool // STRICT-QP-*
 }
 
-// All returns every check.
-func All() Checks {
-	return Checks{Poison: true, Slots: true, Freedom: true, SendQueue: true, Buffers: true, Receives: true, Events: true, CQSize: true, Connections: true, Memory: true, Lifetime: true}
-}
-
 // Site is where in the program a call was made: return addresses, as runtime.Callers
 // gives them. The tracker does not look into it.
 type Site [16]uintptr
@@ -45,9 +40,20 @@ type Place struct {
 // Report is one case of misuse.
 type Report struct {
 	Code   *Code
-	Object string  // "qp 0x11"
-	Text   string  // what happened, with the state of the objects
-	Places []Place // the calls involved
+	Object string // "qp 0x11"
+	// Subject is the object: a *qp.QP, *cq.CQ or *swqe.SRQ, or nil if it is none of these.
+	Subject any
+	Text    string  // what happened, with the state of the objects
+	Places  []Place // the calls involved
+}
+
+// String is the report in one line, without what the sites are.
+func (r Report) String() string {
+	s := r.Code.ID + ": " + r.Object + ": " + r.Code.Title
+	if r.Text != "" {
+		s += ": " + r.Text
+	}
+	return s
 }
 
 // Tracker follows the work of one device. It is not safe for concurrent use: the host
@@ -76,14 +82,23 @@ func NewTracker(checks Checks, keys *mr.Table, report func(Report)) *Tracker {
 	return &Tracker{checks: checks, keys: keys, report: report, qps: map[*qp.QP]*qpState{}, srqs: map[*swqe.SRQ]*recvQueue{}, cqs: map[*cq.CQ]*cqState{}, said: map[said]bool{}}
 }
 
+// name is an object that is known by its name only.
+type name string
+
+func (n name) String() string { return string(n) }
+
 // say reports something once for each object.
-func (t *Tracker) say(code *Code, object, text string, places ...Place) {
-	k := said{code, object}
+func (t *Tracker) say(code *Code, object fmt.Stringer, text string, places ...Place) {
+	k := said{code, object.String()}
 	if t.said[k] {
 		return
 	}
 	t.said[k] = true
-	t.report(Report{Code: code, Object: object, Text: text, Places: places})
+	r := Report{Code: code, Object: k.object, Text: text, Places: places}
+	if _, isName := object.(name); !isName {
+		r.Subject = object
+	}
+	t.report(r)
 }
 
 // qpState is what the tracker knows about a queue pair.
@@ -114,7 +129,13 @@ func (s *send) place() Place {
 }
 
 // recvQueue holds the receives of a queue pair or of a shared queue.
-type recvQueue struct{ posted []recv }
+type recvQueue struct {
+	posted []recv
+	ring   Peeker // nil: posts are told
+	seen   int    // of those that wait in the ring, how many are in posted
+	q      *qp.QP
+	s      *swqe.SRQ // whose it is, with a ring
+}
 
 type recv struct {
 	wrID  uint64
@@ -133,6 +154,8 @@ type cqState struct {
 	arm     Place
 	missed  int // completions that waited when it was armed and still do: none of them sends an event
 	channel bool
+	tail    uint32 // consumer index of the ring when a Guard looked last
+	late    int    // how often in a row it was found overdue
 }
 
 type item struct {
@@ -202,7 +225,7 @@ func (t *Tracker) full(st *qpState, site Site) string {
 	if waiting > 0 {
 		text += fmt.Sprintf("; %d completions wait in the queue to be polled", waiting)
 		if t.checks.SendQueue {
-			t.say(&SQNotPolled, st.q.String(), text, Place{"post_send", site})
+			t.say(&SQNotPolled, st.q, text, Place{"post_send", site})
 		}
 	}
 	return text
@@ -229,7 +252,7 @@ func (t *Tracker) PostSend(q *qp.QP, wr *swqe.SendWR, site Site) {
 	}
 	st.sends = append(st.sends, s)
 	if n := len(st.sends); n >= st.size() && t.checks.SendQueue && !slices.ContainsFunc(st.sends, func(s send) bool { return s.signaled }) {
-		t.say(&SQNeverFrees, q.String(), fmt.Sprintf("%d unsignaled work requests fill the send queue of %d, and none is signaled: no completion will ever free a slot", n, st.size()), s.place())
+		t.say(&SQNeverFrees, q, fmt.Sprintf("%d unsignaled work requests fill the send queue of %d, and none is signaled: no completion will ever free a slot", n, st.size()), s.place())
 	}
 	// Without Slots the device lets a program go on; do not remember for ever.
 	if !t.checks.Slots && len(st.sends) > 2*st.size() && st.sends[0].finished {
@@ -254,7 +277,7 @@ func checksum(segs []mr.Seg) (uint32, bool) {
 func (t *Tracker) expect(cs *cqState, p Place) {
 	cs.expect++
 	if n := cs.expect + len(cs.items); n > cs.c.CQE() && t.checks.CQSize {
-		t.say(&CQTooSmall, cs.c.String(), fmt.Sprintf("it holds %d completions; %d are unpolled and %d more can come from what is posted", cs.c.CQE(), len(cs.items), cs.expect), p)
+		t.say(&CQTooSmall, cs.c, fmt.Sprintf("its size is %d; %d completions are unpolled and %d more can come from what is posted", cs.c.CQE(), len(cs.items), cs.expect), p)
 	}
 }
 
@@ -287,7 +310,7 @@ func (t *Tracker) SendDone(q *qp.QP, w *swqe.SWQE, status ib.WCStatus, entered b
 	st.done++
 	if s.segs != nil && !s.excused && status == ib.WCSuccess {
 		if sum, ok := checksum(s.segs); ok && sum != s.sum {
-			t.say(&BufferChanged, q.String(), fmt.Sprintf("the buffer of wr %d (%v of %d bytes) is not what it was when it was posted", s.wrID, s.opcode, w.Length), s.place())
+			t.say(&BufferChanged, q, fmt.Sprintf("the buffer of wr %d (%v of %d bytes) is not what it was when it was posted", s.wrID, s.opcode, w.Length), s.place())
 		}
 	}
 	s.segs = nil
@@ -301,7 +324,7 @@ func (t *Tracker) Polled(c *cq.CQ, n int) {
 	for _, it := range cs.items[:n] {
 		if it.st.dead {
 			if t.checks.Lifetime {
-				t.say(&DeadQP, it.st.q.String(), "its completions came out of "+c.String()+" after it was destroyed")
+				t.say(&DeadQP, it.st.q, "its completions came out of "+c.String()+" after it was destroyed")
 			}
 			continue
 		}
@@ -324,6 +347,7 @@ func (t *Tracker) Reset(q *qp.QP, keepRecvs bool) {
 	st.base += uint64(len(st.sends))
 	st.done, st.sends = st.base, nil
 	if !keepRecvs {
+		st.recv.seen = 0
 		t.dropRecvs(&st.recv, len(st.recv.posted))
 	}
 }

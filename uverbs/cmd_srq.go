@@ -159,7 +159,8 @@ func (k *call) resizeSRQ(o *srqObj, maxWR int, limit *int) error {
 	o.rq.moveTo(rq)
 	k.c.free(o.ring)
 	o.ring, o.rq = r, rq
-	o.srq.RQ, o.srq.Limit = rq, newLimit
+	o.srq.Limit = newLimit
+	k.d.SetSRQRing(o.srq, rq)
 	k.rep.Writes = append(k.rep.Writes, Write{Addr: native.Uint64(k.drvIn), Data: k.c.dev.abi.mapInfo(nil, r)})
 	return nil
 }

@@ -103,7 +103,11 @@ func (k *call) own(command uint32, run func() error) {
 	var err error = ib.NewVerbError(ib.ENODEV, "write", "", "the device is gone") // unless it runs
 	k.c.dev.host.Do(func(d *rvt.Device, now vtime.Time) {
 		k.d, k.now = d, now
-		err = run()
+		k.c.dev.calling = k.c
+		if err = run(); err != nil {
+			k.c.refused(err)
+		}
+		k.c.dev.calling = nil
 	})
 	rep := k.rep
 	if rep.Errno = ib.ErrnoOf(err); rep.Errno != 0 {

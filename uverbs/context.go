@@ -52,6 +52,9 @@ type Passed func(fd int32) (ino uint64, ok bool)
 // Context is one open device file with the objects that were made through it. Its
 // state belongs to the owner of the device.
 type Context struct {
+	// Owner is the host's.
+	Owner any
+
 	dev *Device
 	mem RingMemory
 
@@ -107,6 +110,13 @@ func take[T any](c *Context, verb string, h uint32) (*T, error) {
 	return t, nil
 }
 
+// refused tells the host of a call that failed.
+func (c *Context) refused(err error) {
+	if h, ok := c.dev.host.(RefusalHost); ok {
+		h.Refused(c, err)
+	}
+}
+
 // QPs returns the numbers of the context's QPs, for a report. Call it as the owner.
 func (c *Context) QPs() []ib.QPN {
 	ns := make([]ib.QPN, len(c.qps))
@@ -135,6 +145,8 @@ func (c *Context) Doorbell(qpHandle uint32) {
 // one load for each QP.
 func (c *Context) Scan(d *rvt.Device) int {
 	n := 0
+	c.dev.calling = c
+	defer func() { c.dev.calling = nil }()
 	for _, o := range c.qps {
 		if o.sq != nil && o.sq.waiting() > 0 {
 			n += o.drain(d)
@@ -154,7 +166,9 @@ func (c *Context) Close() {
 		ran = true
 		if !c.closed {
 			c.closed = true
+			c.dev.calling = c
 			c.destroyAll(d, now)
+			c.dev.calling = nil
 			c.closeChannels()
 		}
 	})

@@ -23,6 +23,12 @@ type Host interface {
 	Do(f func(d *rvt.Device, now vtime.Time))
 }
 
+// RefusalHost is a Host that wants to know which calls were refused, and why. The owner
+// calls Refused; err says more than the errno that the program gets.
+type RefusalHost interface {
+	Refused(c *Context, err error)
+}
+
 // RingMemory is where the rings of one context live: memory that the program can map
 // at the offsets that Alloc returns (in a daemon a sealed memfd). It is used by the
 // device's owner only.
@@ -59,6 +65,9 @@ type DeviceConfig struct {
 	// NoIoctl answers ENOTTY to RDMA_VERBS_IOCTL, like kernels before 4.20: programs
 	// use write() for everything.
 	NoIoctl bool
+	// AnswerPosts makes every post a call that is answered, so that it can be refused for
+	// reasons which the program's side does not know: strict mode.
+	AnswerPosts bool
 }
 
 // ConfigOf returns the description of a device with the name, GUID and GIDs of c.
@@ -115,6 +124,8 @@ type Device struct {
 
 	mu       sync.Mutex // guards contexts: events reach it as the owner, Open does not
 	contexts map[*Context]struct{}
+
+	calling *Context // whose command is being carried out; the owner's
 }
 
 // NewDevice returns the device file of the device that host owns. cfg must be valid.
@@ -143,6 +154,36 @@ func (d *Device) Open(mem RingMemory) (*Context, error) {
 	d.contexts[c] = struct{}{}
 	d.mu.Unlock()
 	return c, nil
+}
+
+// ContextOf returns the context that made an object, a *qp.QP, *cq.CQ or *swqe.SRQ. For
+// anything else it is the context whose command is being carried out; nil if there is
+// none. Call it as the owner.
+func (d *Device) ContextOf(subject any) *Context {
+	var made any
+	switch s := subject.(type) {
+	case *qp.QP:
+		made = s.Context
+	case *cq.CQ:
+		made = s.Context
+	case *swqe.SRQ:
+		made = s.Context
+	}
+	switch o := made.(type) {
+	case *qpObj:
+		return o.ctx
+	case *cqObj:
+		return o.ctx
+	case *srqObj:
+		return o.ctx
+	}
+	return d.calling
+}
+
+// HasChannel reports whether a completion queue that was made here has a channel.
+func (d *Device) HasChannel(c *cq.CQ) bool {
+	o, ok := c.Context.(*cqObj)
+	return ok && o.ch != nil
 }
 
 // HandleEvent delivers an event of the rvt.Device to the program that it concerns, or

@@ -153,6 +153,15 @@ func (r *rxeRQ) Take(e *swqe.RWQE) (ok, bad bool) {
 	return true, bad
 }
 
+// Peek implements strict.Peeker.
+func (r *rxeRQ) Peek(i int, e *swqe.RWQE) bool {
+	b := r.q.at(r.cons + uint32(i))
+	e.WRID = native.Uint64(b)
+	var bad bool
+	e.SGL, bad = takeSGL(e.SGL[:0], b[rxeRecvSGE:], native.Uint32(b[rxeRecvNum:]), r.maxSGE)
+	return !bad
+}
+
 func takeSGL(sgl []mr.SGE, b []byte, n uint32, most int) ([]mr.SGE, bool) {
 	if int64(n) > int64(most) {
 		return sgl, true
@@ -280,6 +289,15 @@ func (r *rvtRQ) Take(e *swqe.RWQE) (ok, bad bool) {
 	r.tail = r.next(r.tail)
 	storeWord(r.b, rvtTailOff, r.tail)
 	return true, bad
+}
+
+// Peek implements strict.Peeker.
+func (r *rvtRQ) Peek(i int, e *swqe.RWQE) bool {
+	b := r.at((r.tail + uint32(i)) % r.slots)
+	e.WRID = native.Uint64(b)
+	var bad bool
+	e.SGL, bad = takeSGL(e.SGL[:0], b[rvtRWQESGE:], uint32(b[rvtRWQENum]), r.maxSGE)
+	return !bad
 }
 
 func (r *rvtRQ) drop() {

@@ -233,6 +233,7 @@ func (o *qpObj) drain(d *rvt.Device) int {
 	for i := range n {
 		err := o.postNext(d)
 		if err != nil && ib.ErrnoOf(err) != ib.ENOMEM {
+			o.ctx.refused(err)
 			err = d.PostRefused(o.q, o.ctx.wr.wr[0].WRID)
 		}
 		if err != nil {

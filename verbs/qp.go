@@ -106,9 +106,7 @@ func (q *QP) destroyed(verb string) error {
 func (q *QP) Modify(a *QPAttr, mask ib.AttrMask) error {
 	return q.do("modify_qp", func(dev *rvt.Device, now vtime.Time) error {
 		err := dev.ModifyQP(now, q.core, a, mask)
-		if err == nil {
-			q.pd.dev.strict.modify(q, mask)
-		}
+		q.pd.dev.strict.modify(q, a, mask, err)
 		return err
 	})
 }

@@ -69,13 +69,8 @@ func newStrict(cfg *Config, dc *rvt.Config) *strictHost {
 	if s.notify == nil {
 		s.notify = s.log
 	}
-	dc.Poison = checks.Poison
+	strict.Configure(checks, cfg.Seed, dc)
 	dc.Observer = s
-	dc.DistinctKeys = dc.DistinctKeys || checks.Memory
-	if checks.Freedom && dc.FirstQPN == 0 {
-		// Far from the end, so that numbers do not run out.
-		dc.FirstQPN = ib.QPN(0x11 + rand.New(rand.NewPCG(cfg.Seed, 1)).Uint32()&0x7fffff)
-	}
 	return s
 }
 
@@ -267,9 +262,13 @@ func (s *strictHost) destroySRQ(q *SRQ) {
 	s.with(func(t *strict.Tracker) { t.DestroySRQ(q.core) })
 }
 
-// modify looks at the new attributes.
-func (s *strictHost) modify(q *QP, mask ib.AttrMask) {
+// modify looks at attributes that were changed, or refused with err.
+func (s *strictHost) modify(q *QP, a *QPAttr, mask ib.AttrMask, err error) {
 	s.with(func(t *strict.Tracker) {
+		if err != nil {
+			t.ModifyRefused(q.core, a, mask, here())
+			return
+		}
 		if mask&ib.AttrState != 0 && q.core.State == ib.StateReset {
 			t.Reset(q.core, q.core.Env.Prof.RQKeptOnReset)
 		}
@@ -308,35 +307,10 @@ func (s *strictHost) watch(m *memory) mr.Memory {
 	if s == nil {
 		return m
 	}
-	return &watchedMemory{memory: m, s: s}
+	return strict.Memory{Mem: m, Freedom: s.checks.Freedom, T: s}
 }
 
-// watchedMemory is memory whose writes the tracker sees.
-type watchedMemory struct {
-	*memory
-	s *strictHost
-}
-
-func (m *watchedMemory) wrote(addr uint64, n int) {
-	m.s.with(func(t *strict.Tracker) { t.DeviceWrote(m, addr, n) })
-}
-
-// WriteV implements mr.Memory.
-func (m *watchedMemory) WriteV(ops []mr.Op) (int, error) {
-	for i := range ops {
-		m.wrote(ops[i].Addr, len(ops[i].Buf))
-	}
-	return m.memory.WriteV(ops)
-}
-
-// CompareSwap64 implements mr.Memory.
-func (m *watchedMemory) CompareSwap64(addr, compare, swap uint64) (uint64, error) {
-	m.wrote(addr, 8)
-	return m.memory.CompareSwap64(addr, compare, swap)
-}
-
-// FetchAdd64 implements mr.Memory.
-func (m *watchedMemory) FetchAdd64(addr, add uint64) (uint64, error) {
-	m.wrote(addr, 8)
-	return m.memory.FetchAdd64(addr, add)
+// Wrote implements strict.Writes.
+func (s *strictHost) Wrote(m mr.Memory, addr uint64, n int) {
+	s.with(func(t *strict.Tracker) { t.DeviceWrote(m, addr, n) })
 }

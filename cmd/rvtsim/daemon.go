@@ -25,6 +25,7 @@ import (
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/strict"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
@@ -43,6 +44,7 @@ type daemonFlags struct {
 	profile  string
 	allowUID []int
 	allowAny bool
+	strict   string
 }
 
 func (f *daemonFlags) add(cmd *cobra.Command) {
@@ -52,6 +54,8 @@ func (f *daemonFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.abi, "abi", "rxe", "which driver programs believe to see: rxe or rvt")
 	fl.StringVar(&f.profile, "profile", "ibta", "whose choices the devices follow where the sources differ: ibta, rdmavt or rxe")
 	fl.IntSliceVar(&f.allowUID, "allow-uid", nil, "let programs of these users attach too; a program that attaches trusts the daemon with its memory")
+	fl.StringVar(&f.strict, "strict", "", "look for misuse of the API by the programs: all `CHECKS`, or those named, with commas between them; see docs/strict.md")
+	fl.Lookup("strict").NoOptDefVal = "all"
 	fl.BoolVar(&f.allowAny, "allow-any", false, "let programs of every user attach")
 }
 
@@ -66,6 +70,9 @@ func (f *daemonFlags) args() []string {
 	}
 	if f.allowAny {
 		args = append(args, "--allow-any")
+	}
+	if f.strict != "" {
+		args = append(args, "--strict="+f.strict)
 	}
 	if f.file != "" {
 		args = append(args, "--", f.file)
@@ -108,6 +115,15 @@ func (f *daemonFlags) config() (daemon.Config, error) {
 			return c, usage(err)
 		}
 	}
+	if f.strict != "" {
+		checks, err := strict.ParseChecks(f.strict)
+		if err != nil {
+			return c, usage(fmt.Errorf("--strict: %w", err))
+		}
+		for i := range c.Nodes {
+			c.Nodes[i].Strict, c.Nodes[i].Seed = checks, uint64(i)+1
+		}
+	}
 	if err := c.Validate(); err != nil {
 		return c, usage(err)
 	}
@@ -144,7 +160,7 @@ func nodesOf(path string) ([]daemon.NodeConfig, error) {
 		l.MaxInline, l.MaxSRQWR = n.Limits.MaxInline, n.Limits.MaxSRQWR
 		l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
 		wrap := func(p fabric.Port) (fabric.Port, error) { return runner.WrapPort(t, i, t.Seed, p) }
-		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Profile: prof, MTU: n.MTU, Limits: l, Wrap: wrap})
+		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Profile: prof, MTU: n.MTU, Limits: l, Strict: n.Strict, Seed: fabric.Mix(t.Seed, uint64(i)), Wrap: wrap})
 	}
 	return nodes, nil
 }

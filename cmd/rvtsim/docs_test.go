@@ -26,19 +26,20 @@ var notRun = map[string]string{
 
 // prefixNotRun are kinds of commands that are covered elsewhere.
 var prefixNotRun = map[string]string{
-	"make ":            "targets with settings",
-	"go test ":         "is run by make test",
-	"rvtsim up":        "tests/front runs the daemon",
-	"rvtsim exec":      "tests/front runs programs",
-	"rvtsim ls":        "tests/front",
-	"rvtsim down":      "tests/front",
-	"bin/rvtsim up":    "tests/front runs the daemon",
-	"bin/rvtsim exec":  "tests/front runs programs",
-	"bin/rvtsim ls":    "tests/front",
-	"bin/rvtsim down":  "tests/front",
-	"apt-get install ": "the machine's affair",
-	"git ":             "the machine's affair",
-	"go get ":          "needs the module to be published",
+	"make ":                 "targets with settings",
+	"go test ":              "is run by make test",
+	"rvtsim up":             "tests/front runs the daemon",
+	"rvtsim exec":           "tests/front runs programs",
+	"rvtsim ls":             "tests/front",
+	"rvtsim explain --node": "tests/front asks the daemon",
+	"rvtsim down":           "tests/front",
+	"bin/rvtsim up":         "tests/front runs the daemon",
+	"bin/rvtsim exec":       "tests/front runs programs",
+	"bin/rvtsim ls":         "tests/front",
+	"bin/rvtsim down":       "tests/front",
+	"apt-get install ":      "the machine's affair",
+	"git ":                  "the machine's affair",
+	"go get ":               "needs the module to be published",
 }
 
 // docCommands returns the lines of a document's ```sh blocks.

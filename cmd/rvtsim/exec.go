@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -26,6 +27,7 @@ type execFlags struct {
 	node   string
 	socket string
 	via    string
+	why    bool
 }
 
 // Values of --via.
@@ -54,6 +56,7 @@ unless the flags of "rvtsim up" say otherwise.`,
 	cmd.Flags().StringVar(&f.node, "node", "", "the node (default the first)")
 	cmd.Flags().StringVar(&f.name, "name", daemon.DefaultName, "name of the daemon")
 	cmd.Flags().StringVar(&f.socket, "socket", "", "control socket of a daemon, also of another user; in place of --name")
+	cmd.Flags().BoolVar(&f.why, "explain", false, "when the program has ended, say which calls were refused and which work failed, and why (without a daemon only; else rvtsim explain --node)")
 	cmd.Flags().StringVar(&f.via, "via", viaPreload, "how the program gets to see the device: preload or seccomp")
 	return cmd
 }
@@ -84,7 +87,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, daemon.ErrNotRunning) && f.socket == "" && !cmd.Flags().Changed("name"):
-		return f.runAlone(prog, args, lib)
+		return f.runAlone(cmd, prog, args, lib)
 	default:
 		return envErr(fmt.Errorf("%s: %w", socket, err))
 	}
@@ -138,7 +141,7 @@ func (f *execFlags) become(prog string, args []string, lib, socket, node string)
 }
 
 // runAlone runs the program on a daemon of its own, inside this process.
-func (f *execFlags) runAlone(prog string, args []string, lib string) error {
+func (f *execFlags) runAlone(cmd *cobra.Command, prog string, args []string, lib string) error {
 	f.name = daemon.PrivateName()
 	d, err := f.startAlone()
 	if err != nil {
@@ -150,10 +153,27 @@ func (f *execFlags) runAlone(prog string, args []string, lib string) error {
 	if err != nil {
 		return err
 	}
+	defer f.tell(cmd.ErrOrStderr(), d)
 	if f.via == viaSeccomp {
 		return runNotified(prog, args, d.Socket(), n.Name)
 	}
 	return runChild(prog, args, environment(lib, d.Socket(), n.Name))
+}
+
+// tell reports what the program ran into: everything if the user asked for it, else the
+// misuse that strict mode found.
+func (f *execFlags) tell(w io.Writer, d *daemon.Daemon) {
+	for _, n := range d.Settled().Nodes {
+		kept := n.Troubles[:0]
+		for _, t := range n.Troubles {
+			if f.why || t.Kind == daemon.TroubleMisuse {
+				kept = append(kept, t)
+			}
+		}
+		if n.Troubles = kept; len(kept) > 0 {
+			printTroubles(w, &n)
+		}
+	}
 }
 
 // runNotified runs a program without preloading anything, and ends as it ends.

@@ -10,7 +10,7 @@ import (
 )
 
 func newExplain() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "explain [STATUS | EVENT | 0xCAUSE | [VERB] ERRNO | CODE | ERROR TEXT]",
 		Short: "Say what a status, event, error or code means and what to check",
 		Long: `Explain says what a verbs program was told, what usually leads to it, and what to
@@ -22,8 +22,10 @@ look at. It knows
   errors of refused calls        ENOMEM, post_send ENOMEM, or the text that was printed
   codes of strict mode           STRICT-SQ-01
 
-Without arguments it lists them all.`,
-		Example: "  rvtsim explain RNR_RETRY_EXC_ERR\n  rvtsim explain 0x206\n  rvtsim explain post_send ENOMEM",
+Without arguments it lists them all. With --node it tells what the programs on a node of
+a daemon ran into: the calls that were refused, and why; the work that failed, with its
+history; and misuse, if the node is strict.`,
+		Example: "  rvtsim explain RNR_RETRY_EXC_ERR\n  rvtsim explain 0x206\n  rvtsim explain post_send ENOMEM\n  rvtsim explain --node n1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), explain.Index())
@@ -38,4 +40,6 @@ Without arguments it lists them all.`,
 			return nil
 		},
 	}
+	addNodeExplain(cmd)
+	return cmd
 }

@@ -63,7 +63,22 @@ func printLs(w io.Writer, r *daemon.Report) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return printQPs(w, r)
+	if err := printQPs(w, r); err != nil {
+		return err
+	}
+	for _, n := range r.Nodes {
+		if k := len(n.Troubles); k > 0 {
+			fmt.Fprintf(w, "\n%s: %s; rvtsim explain --node %s tells\n", n.Name, counted(k, "thing", "went wrong"), n.Name)
+		}
+	}
+	return nil
+}
+
+func counted(n int, what, did string) string {
+	if n == 1 {
+		return "1 " + what + " " + did
+	}
+	return fmt.Sprintf("%d %ss %s", n, what, did)
 }
 
 func printQPs(w io.Writer, r *daemon.Report) error {

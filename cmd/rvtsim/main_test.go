@@ -70,7 +70,7 @@ func onAddresses(t *testing.T, example string, last byte) string {
 }
 
 func TestVirtualRunsAreEqual(t *testing.T) {
-	files := []string{"examples/errors.yaml", "examples/lossy.yaml", "examples/two-nodes.yaml"}
+	files := []string{"examples/errors.yaml", "examples/lossy.yaml", "examples/strict.yaml", "examples/two-nodes.yaml"}
 	if invariants.Race {
 		files = files[:2] // virtual time has no second goroutine to race with
 	}
@@ -86,7 +86,7 @@ func TestVirtualRunsAreEqual(t *testing.T) {
 }
 
 func TestRunOnSockets(t *testing.T) {
-	for i, file := range []string{"examples/two-nodes.yaml", "examples/lossy.yaml", "examples/errors.yaml"} {
+	for i, file := range []string{"examples/two-nodes.yaml", "examples/lossy.yaml", "examples/errors.yaml", "examples/strict.yaml"} {
 		r := rvtsim(t, "run", onAddresses(t, file, byte(10+i)))
 		require.Equal(t, exitOK, r.code, r.out+r.errout)
 		require.Contains(t, r.out, "node n1")

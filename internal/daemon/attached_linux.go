@@ -22,6 +22,8 @@ type attached struct {
 	efd    int
 	bellID int32
 	open   bool // owned by the owner of the device
+	pid    int  // of the process that opened it; set before its first command
+	comm   string
 
 	conns map[*conn]struct{} // guarded by Daemon.mu
 }
@@ -37,6 +39,7 @@ func newAttached(h *hosted, token uint64) (*attached, error) {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
 	if a.ctx, err = h.uv.Open(a.rings); err == nil {
+		a.ctx.Owner = a
 		err = h.bells.add(a)
 	}
 	if err != nil {

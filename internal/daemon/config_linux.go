@@ -11,6 +11,7 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/strict"
 	"github.com/rvtsim/rvtsim/uverbs"
 	"github.com/rvtsim/rvtsim/wire"
 )
@@ -22,6 +23,9 @@ type NodeConfig struct {
 	Profile qp.Profile
 	MTU     ib.MTU // active MTU; lowered to what the interface carries
 	Limits  rvt.Limits
+	// Strict are the checks of programs; none by default. Seed decides what they vary.
+	Strict strict.Checks
+	Seed   uint64
 	// Wrap puts something between the device and its port, an imperfect network say.
 	// Nil means nothing.
 	Wrap func(fabric.Port) (fabric.Port, error)

@@ -26,6 +26,7 @@ type Daemon struct {
 	lock    *os.File
 	sock    *seqSocket
 	nodes   []*hosted
+	desk    *desk
 	wg      sync.WaitGroup // accept loop and connections
 	stopped chan struct{}  // closed when somebody asked for the end
 	once    sync.Once
@@ -52,7 +53,10 @@ func Start(cfg Config) (*Daemon, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	if err := d.open(); err != nil {
+	d.desk = newDesk(d.log)
+	err := d.open()
+	go d.desk.run(d.nodes)
+	if err != nil {
 		d.release()
 		return nil, err
 	}
@@ -72,7 +76,7 @@ func (d *Daemon) open() error {
 	}
 	_ = os.RemoveAll(viewDir(d.cfg.Name)) // of one that was killed
 	for _, nc := range d.cfg.Nodes {
-		h, err := host(nc, d.cfg.ABI)
+		h, err := host(nc, d.cfg.ABI, d.desk)
 		if err != nil {
 			return err
 		}
@@ -98,6 +102,7 @@ func (d *Daemon) release() {
 	for _, h := range d.nodes {
 		h.close()
 	}
+	d.desk.close()
 	if d.lock != nil {
 		_ = os.RemoveAll(viewDir(d.cfg.Name))
 		unlockName(d.cfg.Name, d.lock)
@@ -229,6 +234,7 @@ func (d *Daemon) openContext(c *conn, h *hosted, kind uint32) error {
 	d.contexts[a.token] = a
 	a.conns[c] = struct{}{}
 	c.ctx = a
+	a.pid, a.comm = c.pid, c.comm
 	return nil
 }
 

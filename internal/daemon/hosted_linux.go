@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"sync"
 
+	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/rvt/node"
+	"github.com/rvtsim/rvtsim/strict"
 	"github.com/rvtsim/rvtsim/uverbs"
 	"github.com/rvtsim/rvtsim/vtime"
 )
@@ -27,19 +30,25 @@ type hosted struct {
 	bells *bells
 	cm    *cmHost
 	root  string // the node's view of sysfs and /dev
+
+	desk     *desk
+	troubles troubles
+	guard    *strict.Guard // nil unless the node is strict
+	stop     chan struct{} // ends look
+	looking  sync.WaitGroup
 }
 
 var _ uverbs.Host = (*hosted)(nil)
 
 // host opens the node's port and starts it.
-func host(cfg NodeConfig, abi string) (*hosted, error) {
+func host(cfg NodeConfig, abi string, d *desk) (*hosted, error) {
 	pc := udp.DefaultConfig(udp.GIDFromAddr(cfg.Address.Addr()))
 	pc.Port, pc.Now = cfg.Address.Port(), node.Now
 	port, err := udp.Open(pc)
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
-	h := &hosted{cfg: cfg}
+	h := &hosted{cfg: cfg, desk: d, stop: make(chan struct{})}
 	if err := h.start(port, abi); err != nil {
 		_ = port.Close()
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
@@ -53,12 +62,19 @@ func (h *hosted) start(port fabric.Port, abi string) error {
 	dc.GUID, dc.Seed = guidOf(h.cfg.Address), uint64(dc.GIDs[0][15])
 	dc.MTU, dc.Profile, dc.Limits = min(h.cfg.MTU, port.MTU()), h.cfg.Profile, h.cfg.Limits
 	dc.Driver = qp.DriverByName(dc.Profile.Name)
+	dc.Observer = watcher{h}
+	if h.cfg.Strict.Any() {
+		h.guard = strict.NewGuard(h.cfg.Strict, h.cfg.Seed, h.misused, &dc)
+		h.guard.Channel = func(c *cq.CQ) bool { return h.uv.HasChannel(c) }
+		dc.Guard = strictWatcher{h.guard, h}
+	}
 	dev, err := rvt.New(dc)
 	if err != nil {
 		return err
 	}
 	uc := uverbs.ConfigOf(&dc, 0, abi)
 	uc.NodeDesc, uc.NetDev = "rvtsim "+h.cfg.Name, netDevOf(h.cfg.Address.Addr())
+	uc.AnswerPosts = h.guard != nil && h.cfg.Strict.Slots
 	if err := uc.Validate(); err != nil {
 		return err
 	}
@@ -75,6 +91,9 @@ func (h *hosted) start(port fabric.Port, abi string) error {
 	if h.bells, err = newBells(h.ring); err != nil {
 		_ = h.node.Close()
 		return err
+	}
+	if h.guard != nil {
+		h.looking.Go(func() { h.look(h.stop) })
 	}
 	if err := h.startCM(&dc, own); err != nil {
 		h.close()
@@ -121,6 +140,8 @@ func (h *hosted) ring(rung []*attached) {
 }
 
 func (h *hosted) close() {
+	close(h.stop)
+	h.looking.Wait()
 	h.bells.close()
 	_ = h.node.Close()
 }

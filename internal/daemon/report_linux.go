@@ -40,6 +40,9 @@ type NodeReport struct {
 	State    string          `json:"state"` // "active", "down", or why the node failed
 	Root     string          `json:"root"`  // its view of sysfs
 	Contexts []ContextReport `json:"contexts"`
+	// Troubles are what the programs of the node ran into, also of those that are gone;
+	// oldest first.
+	Troubles []Trouble `json:"troubles"`
 
 	SentPackets     uint64 `json:"sent_packets"`
 	ReceivedPackets uint64 `json:"received_packets"`
@@ -82,10 +85,21 @@ func (d *Daemon) Report() Report {
 	return r
 }
 
+// Settled is Report, once everything that happened before is in it.
+func (d *Daemon) Settled() Report {
+	for _, h := range d.nodes {
+		if h.guard != nil {
+			h.Do(func(*rvt.Device, vtime.Time) { h.guard.CatchUp() })
+		}
+	}
+	d.desk.settle()
+	return d.Report()
+}
+
 func (d *Daemon) reportNode(h *hosted) NodeReport {
 	n := NodeReport{
 		Name: h.cfg.Name, Address: h.cfg.Address.String(), Device: deviceName, GID: h.gid().String(),
-		Profile: h.cfg.Profile.Name, Root: h.root, State: "active", Contexts: []ContextReport{},
+		Profile: h.cfg.Profile.Name, Root: h.root, State: "active", Contexts: []ContextReport{}, Troubles: h.troubles.all(),
 	}
 	contexts, processes := d.contextsOf(h)
 	err := h.node.Do(func(dev *rvt.Device, _ vtime.Time) {

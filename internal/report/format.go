@@ -66,6 +66,30 @@ func truncate(s string, width int) string {
 	return string([]rune(s)[:width-1]) + "…"
 }
 
+// wrapWords is wrapItems for text.
+func wrapWords(label, text string, width int) string {
+	var b strings.Builder
+	b.WriteString(label)
+	indent := utf8.RuneCountInString(label)
+	column := indent
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+n > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			column = indent
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
 // wrapItems prints "label a, b, c" in lines of at most width columns; following
 // lines are indented to where the items start.
 func wrapItems(label string, items []string, width int) string {

@@ -38,6 +38,7 @@ type nodeJSON struct {
 	Retransmissions retransmissionsJSON `json:"retransmissions"`
 	Drops           []dropJSON          `json:"drops"`  // most frequent first
 	Events          []eventJSON         `json:"events"` // by number
+	Misuse          []misuseJSON        `json:"misuse"` // of strict nodes
 }
 
 type completionJSON struct {
@@ -70,6 +71,13 @@ type retransmissionsJSON struct {
 type dropJSON struct {
 	Reason  string `json:"reason"`
 	Packets uint64 `json:"packets"`
+}
+
+type misuseJSON struct {
+	Code   string `json:"code"`
+	Object string `json:"object"`
+	What   string `json:"what"`
+	Detail string `json:"detail"`
 }
 
 type eventJSON struct {
@@ -129,13 +137,16 @@ func nodeToJSON(r *Run, n *NodeStats) nodeJSON {
 		Name: n.Name, Address: n.Address, Profile: n.Profile,
 		Completions: []completionJSON{}, PacketsSent: n.PacketsSent, PacketsReceived: n.PacketsReceived,
 		SentBytes: n.BytesSent, ReceivedBytes: n.BytesReceived, Retransmissions: retransmissionsJSON(n.Retransmissions),
-		Drops: []dropJSON{}, Events: []eventJSON{},
+		Drops: []dropJSON{}, Events: []eventJSON{}, Misuse: []misuseJSON{},
 	}
 	for _, c := range n.completions() {
 		out.Completions = append(out.Completions, completionJSON{c.operation(), c.Status.String(), c.Count, c.Bytes, rate(c.Bytes, r.Elapsed), latencyToJSON(c.Latency)})
 	}
 	for _, d := range n.drops() {
 		out.Drops = append(out.Drops, dropJSON(d))
+	}
+	for _, m := range n.Misuse {
+		out.Misuse = append(out.Misuse, misuseJSON(m))
 	}
 	for _, e := range n.events() {
 		out.Events = append(out.Events, eventJSON{e.Type.String(), e.Count})

@@ -51,6 +51,7 @@ func sampleRun() *Run {
 			{
 				Name: "n2", Address: "127.0.0.2:4791", Profile: "rxe",
 				Completions: []CompletionStats{{Opcode: ib.WCRecv, Count: 2500, Bytes: 3<<20 + 8000}},
+				Misuse:      []Misuse{{"STRICT-RECV-02", "qp 0x15", "a message met an empty receive queue", "a message from qp 0x11 found no receive posted in state RTS: its sender has to wait and try again"}},
 			},
 			{Name: "idle", Address: "[fd00::3]:4791", Profile: "ibta"},
 		},

@@ -58,6 +58,7 @@ type NodeStats struct {
 	Retransmissions Retransmissions
 	Drops           []DropStats
 	Events          []EventStats
+	Misuse          []Misuse
 }
 
 // CompletionStats counts completions of one opcode and status. Several entries of
@@ -84,6 +85,14 @@ type Retransmissions struct {
 type DropStats struct {
 	Reason  string
 	Packets uint64
+}
+
+// Misuse is a report of strict mode.
+type Misuse struct {
+	Code   string
+	Object string // "qp 0x11"
+	What   string // the kind of misuse
+	Detail string // what happened, with the state of the objects
 }
 
 // EventStats counts asynchronous events of one type.

@@ -129,6 +129,9 @@ func writeCounts(b *strings.Builder, n *NodeStats) {
 	if len(events) > 0 {
 		b.WriteString(wrapItems("events         ", events, Width))
 	}
+	for _, m := range n.Misuse {
+		b.WriteString(wrapWords("misuse         ", m.Code+": "+m.Object+": "+m.What+": "+m.Detail, Width))
+	}
 }
 
 func plural(n uint64, noun string) string {

@@ -63,6 +63,9 @@ func (o *Outcome) nodeStats(i int) report.NodeStats {
 	if k := n.Port.TxErrors; k > 0 {
 		s.Drops = append(s.Drops, report.DropStats{Reason: "socket_refused", Packets: k})
 	}
+	for _, m := range n.Misuse {
+		s.Misuse = append(s.Misuse, report.Misuse{Code: m.Code.ID, Object: m.Object, What: m.Code.Title, Detail: m.Text})
+	}
 	for ty, k := range o.nodeEvents(i) {
 		if k > 0 {
 			s.Events = append(s.Events, report.EventStats{Type: ib.EventType(ty), Count: k})
@@ -143,6 +146,13 @@ func (o *Outcome) checks() (cs []report.Check) {
 	for _, d := range e.Drops {
 		n := o.dropCount(d.Reason)
 		cs = append(cs, report.Check{What: "drops." + d.Reason, Want: d.Range.String(), Got: fmt.Sprint(n), OK: d.Range.Match(n)})
+	}
+	if want := e.Misuse; want != nil {
+		n := uint64(0)
+		for i := range o.Nodes {
+			n += uint64(len(o.Nodes[i].Misuse))
+		}
+		cs = append(cs, report.Check{What: "misuse", Want: want.String(), Got: fmt.Sprint(n), OK: want.Match(n)})
 	}
 	return cs
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/strict"
 	"github.com/rvtsim/rvtsim/workload"
 )
 
@@ -31,6 +32,14 @@ func deviceConfig(f *topology.File, i int, seed uint64) rvt.Config {
 	l.MaxQP, l.MaxQPWR, l.MaxCQE, l.MaxSGE, l.MaxInline, l.MaxSRQWR = n.Limits.MaxQP, n.Limits.MaxQPWR, n.Limits.MaxCQE, n.Limits.MaxSGE, n.Limits.MaxInline, n.Limits.MaxSRQWR
 	l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
 	return cfg
+}
+
+// guard puts a strict node's checks into the configuration of its adapter. What they find
+// goes to found.
+func guard(n *topology.Node, cfg *rvt.Config, found *[]strict.Report) {
+	if n.Strict.Any() {
+		strict.NewGuard(n.Strict, cfg.Seed, func(r strict.Report) { *found = append(*found, r) }, cfg)
+	}
 }
 
 // flowSpec is the traffic that a flow of the file describes.

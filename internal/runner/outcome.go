@@ -9,6 +9,7 @@ import (
 	"github.com/rvtsim/rvtsim/internal/report"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/strict"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/workload"
 )
@@ -36,6 +37,7 @@ type NodeOutcome struct {
 	Lost        [fabric.NumLossReasons]uint64
 	Completions []CompletionCount
 	Killed      bool
+	Misuse      []strict.Report
 }
 
 // CompletionCount counts completions of one kind. The opcode of a failed one is

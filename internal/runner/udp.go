@@ -15,6 +15,7 @@ import (
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/rvt/node"
+	"github.com/rvtsim/rvtsim/strict"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/workload"
 )
@@ -48,6 +49,7 @@ type udpNode struct {
 	done     atomic.Bool // its programs have nothing more to do
 	progress atomic.Uint64
 	killed   atomic.Bool
+	misuse   []strict.Report // owned by the device's owner
 }
 
 // RunUDP carries the file out in real time: each node has a UDP socket of its own and
@@ -99,11 +101,11 @@ func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode,
 	}
 	dcfg := deviceConfig(f, i, seed)
 	dcfg.MTU = min(dcfg.MTU, socket.MTU())
-	dev, err := rvt.New(dcfg)
-	if err != nil {
+	n := &udpNode{topo: t, appOf: map[any]*workload.Endpoint{}, wake: make(chan struct{}, 1)}
+	guard(t, &dcfg, &n.misuse)
+	if n.dev, err = rvt.New(dcfg); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
-	n := &udpNode{topo: t, dev: dev, appOf: map[any]*workload.Endpoint{}, wake: make(chan struct{}, 1)}
 	var port fabric.Port = socket
 	if sink != nil {
 		port = fabric.NewTap(port, sink, false, node.Now)
@@ -113,7 +115,7 @@ func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode,
 		return nil, errors.Join(err, socket.Close())
 	}
 	n.port = socket
-	n.node, err = node.New(dev, n.impaired, node.Config{Events: n.onEvents})
+	n.node, err = node.New(n.dev, n.impaired, node.Config{Events: n.onEvents})
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
@@ -376,7 +378,7 @@ func (r *udpRun) outcome(done []bool) *Outcome {
 	o := &Outcome{File: r.file}
 	for i, n := range r.nodes {
 		c := n.node.Counters()
-		no := NodeOutcome{Name: n.topo.Name, Device: c.Device, Port: *n.port.Counters(), Completions: r.tallies[i].list(), Killed: n.killed.Load()}
+		no := NodeOutcome{Name: n.topo.Name, Device: c.Device, Port: *n.port.Counters(), Completions: r.tallies[i].list(), Killed: n.killed.Load(), Misuse: n.misuse}
 		no.Lost = n.impaired.Stats().Lost
 		o.Nodes = append(o.Nodes, no)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/rvtsim/rvtsim/fabric/mem"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/sim"
+	"github.com/rvtsim/rvtsim/strict"
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
@@ -46,6 +47,7 @@ type virtualRun struct {
 
 	firstOpen int // all flows before it are done
 	err       error
+	misuse    [][]strict.Report // by node
 }
 
 // RunVirtual carries the file out in virtual time. The outcome depends on nothing but
@@ -53,7 +55,7 @@ type virtualRun struct {
 func RunVirtual(ctx context.Context, f *topology.File, o Options) (*Outcome, error) {
 	seed := o.seed(f)
 	f = f.WithSeed(seed)
-	r := &virtualRun{file: f, seed: seed, tallies: make([]tally, len(f.Nodes)), broken: make([]bool, len(f.Flows)), begun: make([]int, len(f.Flows)), runs: make([]*flowRun, len(f.Flows))}
+	r := &virtualRun{file: f, seed: seed, tallies: make([]tally, len(f.Nodes)), broken: make([]bool, len(f.Flows)), begun: make([]int, len(f.Flows)), runs: make([]*flowRun, len(f.Flows)), misuse: make([][]strict.Report, len(f.Nodes))}
 	if err := r.build(o.Sink); err != nil {
 		return nil, err
 	}
@@ -91,7 +93,9 @@ func (r *virtualRun) build(sink fabric.Sink) (err error) {
 		return err
 	}
 	for i := range r.file.Nodes {
-		n, err := r.world.AddNode(deviceConfig(r.file, i, r.seed))
+		cfg := deviceConfig(r.file, i, r.seed)
+		guard(&r.file.Nodes[i], &cfg, &r.misuse[i])
+		n, err := r.world.AddNode(cfg)
 		if err != nil {
 			return err
 		}
@@ -383,7 +387,7 @@ func expectedTotal(f *topology.File) uint64 {
 func (r *virtualRun) outcome(seed uint64) *Outcome {
 	o := &Outcome{File: r.file, Virtual: true, Seed: seed, Elapsed: time.Duration(r.world.Now()), Digest: r.world.Digest()}
 	for i, n := range r.nodes {
-		no := NodeOutcome{Name: r.file.Nodes[i].Name, Device: n.Counters(), Completions: r.tallies[i].list(), Killed: n.Dead()}
+		no := NodeOutcome{Name: r.file.Nodes[i].Name, Device: n.Counters(), Completions: r.tallies[i].list(), Killed: n.Dead(), Misuse: r.misuse[i]}
 		no.Lost = r.world.Network().Counters(n.Index).Dropped
 		o.Nodes = append(o.Nodes, no)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/strict"
 )
 
 func mustParse(t *testing.T, text string) *File {
@@ -63,7 +64,7 @@ defaults:
   node: {profile: rdmavt, strict: true, mtu: 2048, limits: {max_qp: 10, max_qp_wr: 100}}
   flow: {from: a, to: b, transport: rc, op: read, timeout: 4ms, srq: {limit: 3}, expect: {max_latency: 1s}}
 nodes:
-  - {name: a, address: "[fd00::1]:4791", distinct_keys: true, congestion_control: dcqcn}
+  - {name: a, address: "[fd00::1]:4791", strict: [poison, cq_size], distinct_keys: true, congestion_control: dcqcn}
   - {name: b, address: fd00::2, mtu: 4096, profile: rxe, limits: {max_cqe: 500, max_sge: 3, max_inline: 100, max_rd_atomic: 4, max_srq_wr: 70}}
   - {name: g, count: 4, address: fd00::10}
 network: {latency: 1us, jitter: 2us, bandwidth: 10Gbps, queue: 1MiB, loss: 1%, duplicate: 0.02, reorder: 3%, reorder_delay: 4us, corrupt: 5%}
@@ -94,6 +95,7 @@ expect:
   events: {QP_FATAL: 0}
   min_rate: 1Mbps
   drops: {total: 0, bad_icrc: any}
+  misuse: 0
 `
 
 func TestEveryKey(t *testing.T) {
@@ -101,7 +103,9 @@ func TestEveryKey(t *testing.T) {
 	require.EqualValues(t, uint64(1<<64-1), f.Seed)
 	require.Equal(t, Limits{10, 100, 1 << 20, 32, 512, 16, 131071}, f.Nodes[0].Limits)
 	require.Equal(t, Limits{10, 100, 500, 3, 100, 4, 70}, f.Nodes[1].Limits)
-	require.True(t, f.Nodes[1].Strict)
+	require.Equal(t, strict.All(), f.Nodes[1].Strict)
+	require.Equal(t, strict.Checks{Poison: true, CQSize: true}, f.Nodes[0].Strict)
+	require.Equal(t, &Range{}, f.Expect.Misuse)
 	require.Equal(t, ProfileRXE, f.Nodes[1].Profile)
 	require.Equal(t, "[fd00::2]:4791", f.Nodes[1].Address.String())
 
@@ -147,7 +151,8 @@ func TestEveryKey(t *testing.T) {
 			Receives:        []StatusCount{{ib.WCSuccess, Count{Range: Range{1, 1<<64 - 1}}}},
 			Retransmissions: &most, Events: []EventCount{{ib.EventQPFatal, Range{}}}, MinRate: 1e6,
 		},
-		Drops: []DropCount{{"total", Range{}}, {"bad_icrc", Any}},
+		Drops:  []DropCount{{"total", Range{}}, {"bad_icrc", Any}},
+		Misuse: &Range{},
 	}, f.Expect)
 }
 

@@ -246,7 +246,13 @@ var runExpectObject = object[RunExpect]{
 	doc:   "What the run as a whole must show: sums over all flows and nodes, beside what each flow must show.",
 	fields: append(lift(expectFields, func(e *RunExpect) *Expect { return &e.Expect }),
 		field[RunExpect]{"drops", "mapping of reason to count", "not checked", "Packets that adapters dropped, by the names that the report prints; `total` for all. Those not listed are not checked. What the network loses is no drop.",
-			put(dropCounts, func(e *RunExpect) *[]DropCount { return &e.Drops })}),
+			put(dropCounts, func(e *RunExpect) *[]DropCount { return &e.Drops })},
+		field[RunExpect]{"misuse", "count", "not checked", "Reports of strict nodes; see [strict mode](strict.md).",
+			func(d *decoder, v value, e *RunExpect) {
+				if r, ok := countRange(d, v); ok {
+					e.Misuse = &r
+				}
+			}}),
 }
 
 func readQPState(d *decoder, v value, e *FlowExpect) {

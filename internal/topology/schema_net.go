@@ -2,9 +2,11 @@ package topology
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/strict"
 )
 
 // DefaultPort is the UDP port of RoCE v2.
@@ -46,8 +48,8 @@ var nodeFields = []field[Node]{
 		put(address, func(n *Node) *netip.AddrPort { return &n.Address })},
 	{"profile", "`ibta`, `rdmavt`, `rxe`", "ibta", "Whose choice the adapter follows where the standard and the kernel's software adapters differ.",
 		put(oneOf("profile", ProfileIBTA, ProfileRDMAVT, ProfileRXE), func(n *Node) *Profile { return &n.Profile })},
-	{"strict", "boolean", "false", "Reserved: refuse what the standard leaves undefined.",
-		put(boolean, func(n *Node) *bool { return &n.Strict })},
+	{"strict", "boolean or list of checks", "false", "[Strict mode](strict.md): the adapter keeps the rules that hardware keeps and reports misuse by the programs of the node. `true` turns every check on; a list only those it names: " + checkList() + ".",
+		put(strictChecks, func(n *Node) *strict.Checks { return &n.Strict })},
 	{"mtu", "256, 512, 1024, 2048, 4096", "1024", "Active MTU of the port in bytes of payload. 1024 is what Ethernet with an MTU of 1500 gives.",
 		put(mtu, func(n *Node) *ib.MTU { return &n.MTU })},
 	{"distinct_keys", "boolean", "false", "Remote keys differ from local keys, as on many adapters. By default they are equal.",
@@ -56,6 +58,33 @@ var nodeFields = []field[Node]{
 		put(oneOf("congestion control", CongestionNone, CongestionDCQCN), func(n *Node) *Congestion { return &n.Congestion })},
 	{"limits", "mapping", "see limits", "What the adapter reports and enforces.",
 		func(d *decoder, v value, n *Node) { limitsObject.decode(d, v, &n.Limits) }},
+}
+
+func checkList() string { return "`" + strings.Join(strict.CheckNames(), "`, `") + "`" }
+
+// strictChecks reads true, false, or a list of names.
+func strictChecks(d *decoder, v value) (c strict.Checks, ok bool) {
+	if !d.isSequence(v) {
+		on, ok := scalar("true, false or a list of checks", func(s string) (bool, bool) { return s == "true", s == "true" || s == "false" })(d, v)
+		if on {
+			c = strict.All()
+		}
+		return c, ok
+	}
+	ok = true
+	items, _ := d.sequence(v, "a list of checks")
+	for _, item := range items {
+		name, isText := d.text(item)
+		switch {
+		case !isText:
+			d.mismatch(item, "the name of a check")
+			ok = false
+		case !c.Enable(name):
+			d.unknown(item.path, "check", name, strict.CheckNames())
+			ok = false
+		}
+	}
+	return c, ok
 }
 
 // mostInt bounds counts that become the size of something in memory.

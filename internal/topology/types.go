@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/strict"
 )
 
 // File is a topology file with every default filled in. Slices keep the order of the
@@ -87,8 +88,8 @@ type Node struct {
 	Name    string
 	Address netip.AddrPort // GID and UDP socket; the port is never 0
 	Profile Profile
-	Strict  bool   // reserved: refuse what the IBTA leaves undefined
-	MTU     ib.MTU // active MTU of the port
+	Strict  strict.Checks // none: the adapter lets misuse pass, like others
+	MTU     ib.MTU        // active MTU of the port
 	Limits  Limits
 
 	DistinctKeys bool       // rkeys differ from lkeys
@@ -383,7 +384,8 @@ type FlowExpect struct {
 // nodes.
 type RunExpect struct {
 	Expect
-	Drops []DropCount // those not listed are not checked
+	Drops  []DropCount // those not listed are not checked
+	Misuse *Range      // reports of strict nodes
 }
 
 // StatusCount is how many completions of a status are expected. A status that a

@@ -1,0 +1,87 @@
+package front
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// codes finds the reports of strict mode in a text, each code once.
+func codes(text string) []string {
+	found := regexp.MustCompile(`STRICT-[A-Z]+-\d\d`).FindAllString(text, -1)
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// explained asks what the programs of a node ran into until all codes are there.
+func (s *site) explained(node string, want []string) string {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		out, err := s.command(s.t.Context(), "explain", "--node", node).CombinedOutput()
+		require.NoError(s.t, err, "%s", out)
+		if slices.Equal(codes(string(out)), want) {
+			return string(out)
+		}
+		require.True(s.t, time.Now().Before(deadline), "want %v:\n%s", want, out)
+	}
+}
+
+// TestStrictPrograms: unmodified programs on a strict node are told what they do wrong,
+// each what it is and nothing else, and a right one nothing.
+func TestStrictPrograms(t *testing.T) {
+	type row struct {
+		name  string
+		codes string
+		text  string // in the explanation
+	}
+	rows := []row{
+		{"unpolled", "STRICT-SQ-02", "completions wait in the queue to be polled"},
+		{"overlap", "STRICT-RECV-01", "1 bytes of receive wr 1 belong to"},
+		{"nothing", "", "no call was refused"},
+		{"lost-wakeup", "STRICT-EV-01", "wait in it since before it was armed"},
+		{"small-queue", "STRICT-CQ-01", "more can come from what is posted"},
+		{"wrong-key", "STRICT-MEM-03", "used key"},
+		{"unsignaled", "STRICT-SQ-01", "unsignaled work requests fill the send queue"},
+		{"buffer", "STRICT-BUF-01 STRICT-RECV-02", "is not what it was when it was posted"},
+		{"no-channel", "STRICT-EV-03", "without a channel"},
+		{"no-grh", "STRICT-CONN-01", "is_global"},
+		{"timers", "STRICT-CONN-02 STRICT-CONN-03", "a dead peer is noticed after"},
+		{"freed-region", "STRICT-MEM-02", "posted work requests name it"},
+		{"dead-qp", "STRICT-QP-01", "after it was destroyed"},
+	}
+	for _, abi := range fewer(1, []string{"rxe", "rvt"}) {
+		rows := fewer(4, rows)
+		if abi == "rvt" {
+			rows = rows[:5] // where the rings differ
+		}
+		s := up(t, len(rows), "--abi", abi, "--strict")
+		for i, r := range rows {
+			t.Run(abi+"/"+r.name, func(t *testing.T) {
+				node := "n" + strconv.Itoa(i+1)
+				one := *s
+				one.t = t
+				out, err := one.try(node, program(t, "misuse"), r.name)
+				require.NoError(t, err, "%s", out)
+				text := one.explained(node, strings.Fields(r.codes))
+				require.Contains(t, text, r.text)
+			})
+		}
+	}
+}
+
+// TestRefusedCalls: who runs a program without strict mode learns why a call was refused
+// and why work failed, though the program itself says a number at most.
+func TestRefusedCalls(t *testing.T) {
+	s := up(t, 1)
+	s.run("n1", program(t, "misuse"), "no-grh")
+	text := s.explained("n1", nil)
+	require.Contains(t, text, "misuse (pid")
+	require.Contains(t, text, "modify_qp")
+	require.Contains(t, text, "is_global = 1")
+	require.Contains(t, text, "EINVAL")
+}
