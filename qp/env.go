@@ -19,9 +19,12 @@ type Env struct {
 	Ctr     Counters
 
 	// GIDs is the port's GID table, MTU its active MTU, Limits what may be asked for.
-	GIDs   []ib.GID
-	MTU    ib.MTU
-	Limits Limits
+	// Sources has the addresses that packets are sent from: those of the table, and at
+	// an entry that became empty while it was in use, what was there before.
+	GIDs    []ib.GID
+	Sources []ib.GID
+	MTU     ib.MTU
+	Limits  Limits
 
 	// Now is the instant of the input that is being processed; the owner sets it. Only
 	// records of what happened use it.

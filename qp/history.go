@@ -203,8 +203,8 @@ func (q *QP) History() History {
 	if rq := q.recvQueue(); rq != nil {
 		h.Receives = rq.Len()
 	}
-	if i := int(q.Attr.AV.SGIDIndex); i < len(q.Env.GIDs) {
-		h.GID = q.Env.GIDs[i]
+	if i := int(q.Attr.AV.SGIDIndex); i < len(q.Env.Sources) {
+		h.GID = q.Env.Sources[i]
 	}
 	return h
 }

@@ -340,8 +340,8 @@ func (q *QP) bth(p *TxPacket, psn ib.PSN) {
 
 // path turns an address vector into IP and UDP header fields.
 func (q *QP) path(p *wire.Path, av *ib.AV) {
-	if int(av.SGIDIndex) < len(q.Env.GIDs) {
-		p.Src = q.Env.GIDs[av.SGIDIndex]
+	if int(av.SGIDIndex) < len(q.Env.Sources) {
+		p.Src = q.Env.Sources[av.SGIDIndex]
 	}
 	p.Dst = av.DGID
 	p.TClass = av.TrafficClass

@@ -2,6 +2,7 @@ package rvt
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/rvtsim/rvtsim/cq"
@@ -37,6 +38,7 @@ type Device struct {
 	srqs    int
 	mrs     []*MR // live regions, for the search when one is deregistered
 	mcast   map[ib.GID][]*qp.QP
+	ahs     map[uint8]int // live address handles by the GID index that they name
 
 	// Run queue of QPs that may have something to send, first in, first out.
 	runHead, runTail *qp.QP
@@ -65,7 +67,7 @@ func New(cfg Config) (*Device, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, pds: map[mr.PD]*PD{}, qps: map[ib.QPN]*qp.QP{}, mcast: map[ib.GID][]*qp.QP{}, portUp: true}
+	d := &Device{cfg: cfg, pds: map[mr.PD]*PD{}, qps: map[ib.QPN]*qp.QP{}, mcast: map[ib.GID][]*qp.QP{}, ahs: map[uint8]int{}, portUp: true}
 	keys := mr.NewTable(cfg.Limits.MaxMR, uint32(cfg.Seed))
 	keys.DistinctKeys = cfg.DistinctKeys
 	keys.InvalidateAny = cfg.Profile.InvalidateAny
@@ -73,7 +75,7 @@ func New(cfg Config) (*Device, error) {
 	l := cfg.Limits
 	d.env = qp.Env{
 		Observer: cfg.Observer, Poison: cfg.Poison,
-		Prof: &d.cfg.Profile, Drv: cfg.Driver, Keys: keys, Scatter: &d.scatter, GIDs: append([]ib.GID(nil), cfg.GIDs...), MTU: cfg.MTU,
+		Prof: &d.cfg.Profile, Drv: cfg.Driver, Keys: keys, Scatter: &d.scatter, GIDs: slices.Clone(cfg.GIDs), Sources: slices.Clone(cfg.GIDs), MTU: cfg.MTU,
 		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
 	}
 	d.nextQPN, _ = d.cfg.qpnRange()
@@ -90,27 +92,8 @@ func (d *Device) Config() *Config { return &d.cfg }
 // Counters returns the device's counters. They may be read by the owner at any time.
 func (d *Device) Counters() *qp.Counters { return &d.env.Ctr }
 
-// GIDs returns the port's GID table. Do not modify it.
-func (d *Device) GIDs() []ib.GID { return d.env.GIDs }
-
 // Keys returns the key table, for tests and replays.
 func (d *Device) Keys() *mr.Table { return d.env.Keys }
-
-// SetPort sets the port up or down. Down, every packet is dropped in both directions.
-func (d *Device) SetPort(up bool) {
-	if d.portUp == up {
-		return
-	}
-	d.portUp = up
-	ev := ib.EventPortErr
-	if up {
-		ev = ib.EventPortActive
-	}
-	d.env.Raise(Event{Type: ev})
-}
-
-// PortUp reports whether the port is active.
-func (d *Device) PortUp() bool { return d.portUp }
 
 // Receive takes a packet that arrived over path. The payload must stay untouched until
 // Commit. What is wrong with a packet is counted, never returned as an error; the drop

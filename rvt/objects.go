@@ -330,6 +330,7 @@ func (d *Device) CreateAH(p *PD, av ib.AV) (*swqe.AH, error) {
 		return nil, err
 	}
 	p.users++
+	d.ahs[av.SGIDIndex]++
 	return &swqe.AH{PD: p.ID, AV: av, Live: true}, nil
 }
 
@@ -340,6 +341,7 @@ func (d *Device) DestroyAH(a *swqe.AH) error {
 		return ib.NewVerbError(ib.EINVAL, "destroy_ah", "", "already destroyed")
 	}
 	a.Live = false
+	d.ahs[a.AV.SGIDIndex]--
 	if p := d.pds[a.PD]; p != nil {
 		p.users--
 	}

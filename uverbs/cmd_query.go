@@ -129,6 +129,9 @@ func (k *call) portAttr() queryPortResp {
 	}
 	if !k.d.PortUp() {
 		r.State, r.PhysState = portDown, physDisabled
+		if k.c.dev.cfg.Port == PhysPolling {
+			r.PhysState = uint8(PhysPolling)
+		}
 	}
 	return r
 }

@@ -48,13 +48,17 @@ const (
 
 // DeviceConfig describes the device file and its sysfs tree.
 type DeviceConfig struct {
-	Name  string // of the RDMA device: "rvt0"
-	Index int    // N of uverbsN
-	ABI   string // ABIRXE (default) or ABIRVT
-	GUID  uint64 // node GUID; must be unique among the devices that a program sees
-	GIDs  []ib.GID
+	Name  string   // of the RDMA device: "rvt0"
+	Index int      // N of uverbsN
+	ABI   string   // ABIRXE (default) or ABIRVT
+	GUID  uint64   // node GUID; must be unique among the devices that a program sees
+	GIDs  []ib.GID // a zero GID is an empty entry of the table
 	// NetDev is the network device that sysfs names for the GIDs; "lo" if empty.
 	NetDev string
+	// GIDNetDevs are the network devices of GIDs, where these are not all of NetDev.
+	GIDNetDevs []NetDev
+	// Port is the state of the port that sysfs shows; the zero value is an active one.
+	Port PhysState
 	// CompVectors (num_comp_vectors) is how many completion vectors to announce; 0 is 1.
 	CompVectors int
 	// GIDTableLen (gid_tbl_len) is how many entries the GID table has, empty ones
@@ -68,6 +72,33 @@ type DeviceConfig struct {
 	// AnswerPosts makes every post a call that is answered, so that it can be refused for
 	// reasons which the program's side does not know: strict mode.
 	AnswerPosts bool
+}
+
+// NetDev is a network device by its name and index.
+type NetDev struct {
+	Name    string
+	Ifindex uint32
+}
+
+// PhysState is phys_state of struct ibv_port_attr. A port that is not LinkUp is down.
+type PhysState uint8
+
+// Physical states of a port.
+const (
+	PhysPolling  PhysState = 2
+	PhysDisabled PhysState = 3
+	PhysLinkUp   PhysState = 5
+)
+
+// text is what sysfs shows as state and phys_state.
+func (s PhysState) text() (state, phys string) {
+	switch s {
+	case PhysPolling:
+		return "1: DOWN", "2: Polling"
+	case PhysDisabled:
+		return "1: DOWN", "3: Disabled"
+	}
+	return "4: ACTIVE", "5: LinkUp"
 }
 
 // ConfigOf returns the description of a device with the name, GUID and GIDs of c.
@@ -107,6 +138,14 @@ func (c *DeviceConfig) gidTableLen(gids int) int {
 
 const defaultGIDTable = 16
 
+// netDevOf is the name of the network device of an entry of the GID table.
+func (c *DeviceConfig) netDevOf(i int) string {
+	if i < len(c.GIDNetDevs) {
+		return c.GIDNetDevs[i].Name
+	}
+	return c.netDev()
+}
+
 func (c *DeviceConfig) netDev() string {
 	if c.NetDev == "" {
 		return "lo"
@@ -140,8 +179,24 @@ func NewDevice(host Host, cfg DeviceConfig) *Device {
 	return d
 }
 
-// Config returns the device's description. Do not modify it.
+// Config returns the device's description. Do not modify it. After SetPort it belongs to
+// the owner of the rvt.Device.
 func (d *Device) Config() *DeviceConfig { return &d.cfg }
+
+// SetPort changes what programs see of the port: the GID table with the network device of
+// each entry, and the physical state. Call it as the owner, together with the changes of
+// the rvt.Device.
+func (d *Device) SetPort(gids []ib.GID, devs []NetDev, s PhysState) {
+	d.cfg.GIDs, d.cfg.GIDNetDevs, d.cfg.Port = gids, devs, s
+}
+
+// ifindexOf is the network device of an entry of the GID table.
+func (d *Device) ifindexOf(i int) uint32 {
+	if i < len(d.cfg.GIDNetDevs) {
+		return d.cfg.GIDNetDevs[i].Ifindex
+	}
+	return d.ifindex
+}
 
 // Open returns a context, the counterpart of one open() of the device file, whose
 // rings live in mem. Processes that inherit the descriptor share it.

@@ -211,7 +211,7 @@ func (k *ioctlCall) gid(i int) (gidEntry, bool) {
 	if i >= len(gids) || gids[i].IsZero() {
 		return gidEntry{}, false
 	}
-	return gidEntry{GID: gids[i], GIDIndex: uint32(i), PortNum: portNum, GIDType: gidTypeRoCEv2, NetdevIfindex: k.c.dev.ifindex}, true
+	return gidEntry{GID: gids[i], GIDIndex: uint32(i), PortNum: portNum, GIDType: gidTypeRoCEv2, NetdevIfindex: k.c.dev.ifindexOf(i)}, true
 }
 
 // gidTable (QUERY_GID_TABLE, ibv_query_gid_table) lists the entries that are not empty.

@@ -79,18 +79,19 @@ func modalias(abi string) string {
 }
 
 func (t *Tree) addPort(port string, c *DeviceConfig) {
+	state, phys := c.Port.text()
 	t.put(port, map[string]string{
-		"state": "4: ACTIVE", "phys_state": "5: LinkUp", "link_layer": "Ethernet", "rate": "100 Gb/sec (4X EDR)",
+		"state": state, "phys_state": phys, "link_layer": "Ethernet", "rate": "100 Gb/sec (4X EDR)",
 		"lid": "0x0", "sm_lid": "0x0", "sm_sl": "0", "lid_mask_count": "0", "cap_mask": "0x00010000", "pkeys/0": fmt.Sprintf("0x%04x", ib.PKeyDefault),
 	})
-	for i, g := range c.GIDs {
+	for i := range c.gidTableLen(len(c.GIDs)) {
 		n := strconv.Itoa(i)
-		t.put(port, map[string]string{"gids/" + n: g.Sysfs(), "gid_attrs/types/" + n: "RoCE v2", "gid_attrs/ndevs/" + n: c.netDev()})
-	}
-	// An empty entry reads as zero. Reading its type fails with EINVAL in the kernel,
-	// which libibverbs takes for this one; a plain file cannot fail that way.
-	for i := len(c.GIDs); i < c.gidTableLen(len(c.GIDs)); i++ {
-		n := strconv.Itoa(i)
+		if i < len(c.GIDs) && !c.GIDs[i].IsZero() {
+			t.put(port, map[string]string{"gids/" + n: c.GIDs[i].Sysfs(), "gid_attrs/types/" + n: "RoCE v2", "gid_attrs/ndevs/" + n: c.netDevOf(i)})
+			continue
+		}
+		// An empty entry reads as zero. Reading its type fails with EINVAL in the kernel,
+		// which libibverbs takes for this one; a plain file cannot fail that way.
 		t.put(port, map[string]string{"gids/" + n: ib.GID{}.Sysfs(), "gid_attrs/types/" + n: "IB/RoCE v1"})
 	}
 }

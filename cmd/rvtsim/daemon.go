@@ -39,6 +39,7 @@ type daemonFlags struct {
 	file     string
 	nodes    int
 	listen   []string
+	netdev   []string
 	name     string
 	abi      string
 	profile  string
@@ -51,6 +52,7 @@ func (f *daemonFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.IntVar(&f.nodes, "nodes", 0, "number of nodes, n1 at 127.0.0.1, n2 at 127.0.0.2 and so on (default 1, or those of FILE)")
 	fl.StringArrayVar(&f.listen, "listen", nil, "bind a node to another address: `NODE=ADDR[:PORT]`; may be repeated")
+	fl.StringArrayVar(&f.netdev, "netdev", nil, "bind a node to a network device, to all its addresses and its state: `[NODE=]DEVICE`, without NODE the first; may be repeated")
 	fl.StringVar(&f.abi, "abi", "rxe", "which driver programs believe to see: rxe or rvt")
 	fl.StringVar(&f.profile, "profile", "ibta", "whose choices the devices follow where the sources differ: ibta, rdmavt or rxe")
 	fl.IntSliceVar(&f.allowUID, "allow-uid", nil, "let programs of these users attach too; a program that attaches trusts the daemon with its memory")
@@ -64,6 +66,9 @@ func (f *daemonFlags) args() []string {
 	args := []string{"--nodes", strconv.Itoa(f.nodes), "--name", f.name, "--abi", f.abi, "--profile", f.profile}
 	for _, l := range f.listen {
 		args = append(args, "--listen", l)
+	}
+	for _, l := range f.netdev {
+		args = append(args, "--netdev", l)
 	}
 	for _, u := range f.allowUID {
 		args = append(args, "--allow-uid", strconv.Itoa(u))
@@ -124,6 +129,11 @@ func (f *daemonFlags) config() (daemon.Config, error) {
 			c.Nodes[i].Strict, c.Nodes[i].Seed = checks, uint64(i)+1
 		}
 	}
+	for _, l := range f.netdev {
+		if err := bindNetdev(&c, l); err != nil {
+			return c, usage(err)
+		}
+	}
 	if err := c.Validate(); err != nil {
 		return c, usage(err)
 	}
@@ -160,7 +170,7 @@ func nodesOf(path string) ([]daemon.NodeConfig, error) {
 		l.MaxInline, l.MaxSRQWR = n.Limits.MaxInline, n.Limits.MaxSRQWR
 		l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
 		wrap := func(p fabric.Port) (fabric.Port, error) { return runner.WrapPort(t, i, t.Seed, p) }
-		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Profile: prof, MTU: n.MTU, Limits: l, Strict: n.Strict, Seed: fabric.Mix(t.Seed, uint64(i)), Wrap: wrap})
+		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Netdev: n.Netdev, Profile: prof, MTU: n.MTU, Limits: l, Strict: n.Strict, Seed: fabric.Mix(t.Seed, uint64(i)), Wrap: wrap})
 	}
 	return nodes, nil
 }
@@ -184,6 +194,25 @@ func bindNode(c *daemon.Config, arg string) error {
 		ap = netip.AddrPortFrom(a, wire.UDPPort)
 	}
 	c.Nodes[i].Address = ap
+	return nil
+}
+
+// bindNetdev applies one --netdev.
+func bindNetdev(c *daemon.Config, arg string) error {
+	name, dev, ok := strings.Cut(arg, "=")
+	i := 0
+	if ok {
+		i = slices.IndexFunc(c.Nodes, func(n daemon.NodeConfig) bool { return n.Name == name })
+	} else {
+		dev = arg
+	}
+	switch {
+	case i < 0:
+		return fmt.Errorf("--netdev %q: there is no node %q", arg, name)
+	case dev == "":
+		return fmt.Errorf("--netdev %q: want [NODE=]DEVICE", arg)
+	}
+	c.Nodes[i].Netdev = dev
 	return nil
 }
 

@@ -42,7 +42,7 @@ func printLs(w io.Writer, r *daemon.Report) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE\tADDRESS\tDEVICE\tSTATE\tMTU\tPROFILE\tSENT\tRECEIVED\tRESENT\tDROPPED")
 	for _, n := range r.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\n", n.Name, n.Address, n.Device, n.State, n.MTU, n.Profile,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\n", n.Name, whereabouts(&n), n.Device, n.State, n.MTU, n.Profile,
 			n.SentPackets, n.ReceivedPackets, n.Retransmitted, n.DroppedPackets)
 	}
 	if err := t.Flush(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/internal/invariants"
+	"github.com/rvtsim/rvtsim/internal/netlab/nstest"
 )
 
 // TestMain lets the test binary stand in for the program: the tests run it as a
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("RVTSIM_TEST_MAIN") == "1" {
 		os.Exit(run(os.Args[1:]))
 	}
-	os.Exit(m.Run())
+	nstest.Main(m) // addresses and ports of its own
 }
 
 // result is what a command line did.

@@ -25,7 +25,7 @@ latencies and the schedule of faults are left out.
 
 Without --foreground the daemon goes on in the background until "rvtsim down". Its log
 is in the directory of its control socket, which is printed.`,
-		Example: "  rvtsim up --nodes 2\n  rvtsim up --nodes 2 --listen n1=10.0.0.1 --listen n2=10.0.0.2\n  rvtsim up examples/two-nodes.yaml",
+		Example: "  rvtsim up --nodes 2\n  rvtsim up --netdev eth0\n  rvtsim up --nodes 2 --listen n1=10.0.0.1 --listen n2=10.0.0.2\n  rvtsim up examples/two-nodes.yaml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -81,7 +81,20 @@ func tell(ready bool, err error) error {
 
 func printUp(w io.Writer, r *daemon.Report) {
 	for _, n := range r.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\tGID 0 %s\n", n.Name, n.Address, n.Device, n.GID)
+		fmt.Fprintf(w, "%s\t%s\t%s\tGID 0 %s\n", n.Name, whereabouts(&n), n.Device, n.GID)
+		for i, g := range n.GIDs[min(1, len(n.GIDs)):] {
+			if g != "" {
+				fmt.Fprintf(w, "\tGID %d %s\n", i+1, g)
+			}
+		}
 	}
 	fmt.Fprintf(w, "control socket %s\n", r.Socket)
+}
+
+// whereabouts is the address of a node and its network device.
+func whereabouts(n *daemon.NodeReport) string {
+	if n.Netdev == "" {
+		return n.Address
+	}
+	return n.Netdev + " " + n.Address
 }

@@ -55,8 +55,12 @@ func Open(cfg Config) (*Port, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Port{local: cfg.local(), gid: cfg.Local, v4: cfg.Local.IsIPv4()}
-	p.dev = netdevOf(p.local.Addr())
+	return openOn(cfg, netdevOf(cfg.local().Addr()))
+}
+
+// openOn opens a port whose address belongs to dev. cfg is valid.
+func openOn(cfg Config, dev netdev) (*Port, error) {
+	p := &Port{local: cfg.local(), gid: cfg.Local, v4: cfg.Local.IsIPv4(), dev: dev}
 	p.life.release = p.releaseSockets
 	p.sock = rxSock{fd: -1, gid: p.gid}
 	p.groups.Store(new([]*rxSock))

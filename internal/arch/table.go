@@ -124,6 +124,10 @@ var table = []Rule{
 	{Package: "internal/report", Kind: Open, Reason: "prints results"},
 	{Package: "internal/replay", Kind: Open, Reason: "re-runs a recorded run"},
 	{Package: "internal/daemon/...", Kind: Open, Reason: "hosts devices for other processes"},
+	{Package: "internal/gidtable", Kind: Pure, Module: []string{"ib"},
+		Reason: "a GID table is a function of addresses; where these come from is another matter"},
+	{Package: "internal/netdev", Kind: Open, Reason: "follows network devices by netlink"},
+	{Package: "internal/netlab/...", Kind: Open, Reason: "makes network namespaces"},
 	{Package: "internal/notify", Kind: Open, Reason: "answers the system calls of programs, and speaks to the daemon for them"},
 
 	// Checks and tests.

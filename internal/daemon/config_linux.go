@@ -16,10 +16,18 @@ import (
 	"github.com/rvtsim/rvtsim/wire"
 )
 
-// NodeConfig describes one node: a device and the address that it is bound to.
+// NodeConfig describes one node: a device, and the address or the network device that it
+// is bound to.
 type NodeConfig struct {
 	Name    string
 	Address netip.AddrPort // one address of this machine and the UDP port
+	// Netdev is a network device, in place of an address: the node has all of the device's
+	// addresses, its MTU and its state, and follows what becomes of them. Of Address only
+	// the port counts then.
+	Netdev string
+	// Netns is the path of the network namespace that the device is in, such as
+	// /run/netns/NAME or /proc/PID/ns/net; empty for the daemon's own.
+	Netns   string
 	Profile qp.Profile
 	MTU     ib.MTU // active MTU; lowered to what the interface carries
 	Limits  rvt.Limits
@@ -37,6 +45,17 @@ func DefaultNode(name string, addr netip.Addr) NodeConfig {
 		Name: name, Address: netip.AddrPortFrom(addr, wire.UDPPort), Profile: qp.ProfileIBTA,
 		MTU: ib.MTU4096, Limits: rvt.DefaultLimits(),
 	}
+}
+
+// where is what no other node can have too.
+func (n *NodeConfig) where() string {
+	switch {
+	case n.Netdev == "":
+		return "address " + n.Address.String()
+	case n.Netns == "":
+		return "network device " + n.Netdev
+	}
+	return "network device " + n.Netdev + " in " + n.Netns
 }
 
 // Config describes a daemon.
@@ -73,7 +92,7 @@ func (c *Config) Validate() error {
 	if c.ABI != uverbs.ABIRXE && c.ABI != uverbs.ABIRVT {
 		bad("ABI %q: want %s or %s", c.ABI, uverbs.ABIRXE, uverbs.ABIRVT)
 	}
-	names, addrs := map[string]bool{}, map[netip.AddrPort]string{}
+	names, at := map[string]bool{}, map[string]string{}
 	for _, n := range c.Nodes {
 		if !nameRE.MatchString(n.Name) {
 			bad("node name %q: want a letter or digit, then up to 31 letters, digits, dots, underscores or hyphens", n.Name)
@@ -81,10 +100,15 @@ func (c *Config) Validate() error {
 		if names[n.Name] {
 			bad("two nodes are called %q", n.Name)
 		}
-		if other, taken := addrs[n.Address]; taken {
-			bad("nodes %q and %q have the same address %v", other, n.Name, n.Address)
+		names[n.Name] = true
+		where := n.where()
+		if other, taken := at[where]; taken {
+			bad("nodes %q and %q have the same %s", other, n.Name, where)
 		}
-		names[n.Name], addrs[n.Address] = true, n.Name
+		at[where] = n.Name
+		if n.Netns != "" && n.Netdev == "" {
+			bad("node %q: a network namespace needs a network device", n.Name)
+		}
 	}
 	return errors.Join(errs...)
 }

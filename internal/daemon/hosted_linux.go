@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/rvtsim/rvtsim/cq"
@@ -24,43 +25,54 @@ const deviceName = "rvt0"
 
 // hosted is a node with its device file.
 type hosted struct {
-	cfg   NodeConfig
-	node  *node.Node
-	uv    *uverbs.Device
-	bells *bells
-	cm    *cmHost
-	root  string // the node's view of sysfs and /dev
-
+	cfg      NodeConfig
+	node     *node.Node
+	uv       *uverbs.Device
+	bells    *bells
+	cm       *cmHost
 	desk     *desk
 	troubles troubles
 	guard    *strict.Guard // nil unless the node is strict
 	stop     chan struct{} // ends look
 	looking  sync.WaitGroup
+	bound    *bound // what follows the node's network device, nil if it has an address
+
+	viewMu sync.Mutex  // guards what follows: the view is written again when the port changes
+	root   string      // the node's view of sysfs and /dev
+	tree   uverbs.Tree // as it was written there
 }
 
 var _ uverbs.Host = (*hosted)(nil)
 
+func newHosted(cfg NodeConfig, d *desk) *hosted {
+	return &hosted{cfg: cfg, desk: d, stop: make(chan struct{})}
+}
+
 // host opens the node's port and starts it.
 func host(cfg NodeConfig, abi string, d *desk) (*hosted, error) {
+	if cfg.Netdev != "" {
+		return hostBound(cfg, abi, d)
+	}
 	pc := udp.DefaultConfig(udp.GIDFromAddr(cfg.Address.Addr()))
 	pc.Port, pc.Now = cfg.Address.Port(), node.Now
 	port, err := udp.Open(pc)
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
-	h := &hosted{cfg: cfg, desk: d, stop: make(chan struct{})}
-	if err := h.start(port, abi); err != nil {
+	h := newHosted(cfg, d)
+	dc := rvt.DefaultConfig(deviceName, port.LocalGID())
+	dc.GUID, dc.MTU = guidOf(cfg.Address), min(cfg.MTU, port.MTU())
+	if err := h.start(port, abi, dc, uverbs.DeviceConfig{NetDev: netDevOf(cfg.Address.Addr())}); err != nil {
 		_ = port.Close()
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
 	return h, nil
 }
 
-// start makes the device and drives it. The port belongs to the node if it succeeds.
-func (h *hosted) start(port fabric.Port, abi string) error {
-	dc := rvt.DefaultConfig(deviceName, port.LocalGID())
-	dc.GUID, dc.Seed = guidOf(h.cfg.Address), uint64(dc.GIDs[0][15])
-	dc.MTU, dc.Profile, dc.Limits = min(h.cfg.MTU, port.MTU()), h.cfg.Profile, h.cfg.Limits
+// start makes the device and drives it. dc has its address and MTU, uc its network
+// device. The port belongs to the node if it succeeds.
+func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.DeviceConfig) error {
+	dc.Seed, dc.Profile, dc.Limits = uint64(dc.GIDs[0][15]), h.cfg.Profile, h.cfg.Limits
 	dc.Driver = qp.DriverByName(dc.Profile.Name)
 	dc.Observer = watcher{h}
 	if h.cfg.Strict.Any() {
@@ -72,8 +84,8 @@ func (h *hosted) start(port fabric.Port, abi string) error {
 	if err != nil {
 		return err
 	}
-	uc := uverbs.ConfigOf(&dc, 0, abi)
-	uc.NodeDesc, uc.NetDev = "rvtsim "+h.cfg.Name, netDevOf(h.cfg.Address.Addr())
+	of := uverbs.ConfigOf(&dc, 0, abi)
+	uc.Name, uc.Index, uc.ABI, uc.GUID, uc.GIDs, uc.NodeDesc = of.Name, of.Index, of.ABI, of.GUID, of.GIDs, "rvtsim "+h.cfg.Name
 	uc.AnswerPosts = h.guard != nil && h.cfg.Strict.Slots
 	if err := uc.Validate(); err != nil {
 		return err
@@ -140,16 +152,22 @@ func (h *hosted) ring(rung []*attached) {
 }
 
 func (h *hosted) close() {
+	if h.bound != nil {
+		h.bound.close()
+	}
 	close(h.stop)
 	h.looking.Wait()
 	h.bells.close()
 	_ = h.node.Close()
 }
 
+// has reports whether a GID is one of the node's.
+func (h *hosted) has(g ib.GID) (yes bool) {
+	h.Do(func(d *rvt.Device, _ vtime.Time) { yes = slices.Contains(d.GIDs(), g) })
+	return yes
+}
+
 // fatal tells the programs that the device goes away.
 func (h *hosted) fatal() {
 	h.Do(func(*rvt.Device, vtime.Time) { h.uv.Fatal() })
 }
-
-// gid is the node's own address as programs see it.
-func (h *hosted) gid() ib.GID { return h.node.Port().LocalGID() }

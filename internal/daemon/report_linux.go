@@ -32,9 +32,12 @@ type Report struct {
 // NodeReport describes a node.
 type NodeReport struct {
 	Name     string          `json:"name"`
-	Address  string          `json:"address"` // IP address and UDP port
+	Address  string          `json:"address"` // IP address and UDP port; of several the first that is not link-local
+	Netdev   string          `json:"netdev,omitempty"`
+	Netns    string          `json:"netns,omitempty"` // path of the network namespace of Netdev, if not the daemon's
 	Device   string          `json:"device"`
-	GID      string          `json:"gid"` // index 0
+	GID      string          `json:"gid"`  // index 0
+	GIDs     []string        `json:"gids"` // the whole table; an empty entry is an empty string
 	Profile  string          `json:"profile"`
 	MTU      int             `json:"mtu"`   // active, bytes
 	State    string          `json:"state"` // "active", "down", or why the node failed
@@ -98,12 +101,23 @@ func (d *Daemon) Settled() Report {
 
 func (d *Daemon) reportNode(h *hosted) NodeReport {
 	n := NodeReport{
-		Name: h.cfg.Name, Address: h.cfg.Address.String(), Device: deviceName, GID: h.gid().String(),
+		Name: h.cfg.Name, Address: h.cfg.Address.String(), Netdev: h.cfg.Netdev, Netns: h.cfg.Netns, Device: deviceName, GIDs: []string{},
 		Profile: h.cfg.Profile.Name, Root: h.root, State: "active", Contexts: []ContextReport{}, Troubles: h.troubles.all(),
 	}
 	contexts, processes := d.contextsOf(h)
 	err := h.node.Do(func(dev *rvt.Device, _ vtime.Time) {
 		n.MTU = dev.Config().MTU.Bytes()
+		for _, g := range dev.GIDs() {
+			text := ""
+			if !g.IsZero() {
+				text = g.String()
+			}
+			n.GIDs = append(n.GIDs, text)
+		}
+		n.GID = n.GIDs[0]
+		if h.bound != nil {
+			n.Address = addressOf(dev.GIDs(), h.cfg.Address.Port()).String()
+		}
 		if !dev.PortUp() {
 			n.State = "down"
 		}

@@ -210,7 +210,7 @@ func peerOf(hist *qp.History, all []*hosted) *explain.Peer {
 		return nil
 	}
 	for _, h := range all {
-		if h.gid() != hist.Attr.AV.DGID {
+		if !h.has(hist.Attr.AV.DGID) {
 			continue
 		}
 		p := &explain.Peer{Name: "node " + h.cfg.Name}

@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/uverbs"
+	"github.com/rvtsim/rvtsim/vtime"
 )
 
 // ViewOf is the directory that stands for / to programs on a node of the daemon whose
@@ -21,9 +23,11 @@ func ViewOf(path, node string) string {
 // reads sysfs works, the programs that the preload library does not see included when
 // they are told where to look ($SYSFS_PATH).
 func (h *hosted) writeView(name string, public bool) error {
+	h.viewMu.Lock()
+	defer h.viewMu.Unlock()
 	h.root = filepath.Join(viewDir(name), h.cfg.Name)
-	cfg := *h.uv.Config()
-	t := uverbs.SysfsTree(cfg)
+	t := h.sysfs()
+	h.tree = t
 	for dir := range t.Dirs {
 		if err := os.MkdirAll(h.path("sys", t.Dirs[dir]), 0o755); err != nil {
 			return err
@@ -48,6 +52,40 @@ func (h *hosted) writeView(name string, public bool) error {
 		return nil
 	}
 	return openUp(viewDir(name))
+}
+
+// sysfs is the tree of the node as it is now.
+func (h *hosted) sysfs() uverbs.Tree {
+	cfg := *h.uv.Config()
+	h.Do(func(*rvt.Device, vtime.Time) { cfg = *h.uv.Config() })
+	return uverbs.SysfsTree(cfg)
+}
+
+// updateView writes what has changed since the view was written.
+func (h *hosted) updateView() error {
+	h.viewMu.Lock()
+	defer h.viewMu.Unlock()
+	if h.root == "" {
+		return nil // not written yet; it will have everything
+	}
+	old, now := h.tree.Files, h.sysfs()
+	for file, text := range now.Files {
+		if old[file] == text {
+			continue
+		}
+		if err := writeFile(h.path("sys", file), text); err != nil {
+			return err
+		}
+	}
+	for file := range old {
+		if _, stays := now.Files[file]; !stays {
+			if err := os.Remove(h.path("sys", file)); err != nil {
+				return err
+			}
+		}
+	}
+	h.tree = now
+	return nil
 }
 
 func (h *hosted) path(top, rel string) string {

@@ -3,6 +3,8 @@ package topology
 import (
 	"net/netip"
 	"strconv"
+
+	"github.com/rvtsim/rvtsim/ib"
 )
 
 // decodeNodes reads nodes and writes groups out.
@@ -61,6 +63,7 @@ func (d *decoder) addGroup(f *File, entry int, n *nodeEntry) {
 		g.Nodes.N, count = 1, 1
 	}
 	f.Groups = append(f.Groups, g)
+	d.checkNetdev(path, &n.Node)
 	address := n.Address
 	for k := range count {
 		one := n.Node
@@ -74,6 +77,19 @@ func (d *decoder) addGroup(f *File, entry int, n *nodeEntry) {
 			one.Address = netip.AddrPortFrom(loopback(len(f.Nodes)), DefaultPort)
 		}
 		f.Nodes = append(f.Nodes, one)
+	}
+}
+
+// checkNetdev gives a node on a network device what such a device decides.
+func (d *decoder) checkNetdev(path string, n *Node) {
+	if n.Netdev == "" {
+		return
+	}
+	if d.given(path+".netdev") && d.given(path+".address") {
+		d.problem(path+".address", "found an address beside the network device %q, whose addresses the node has; expected one or the other", n.Netdev)
+	}
+	if !d.given(path+".mtu") && !d.given("defaults.node.mtu") {
+		n.MTU = ib.MTU4096 // as much as the device carries
 	}
 }
 

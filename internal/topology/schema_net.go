@@ -46,6 +46,8 @@ var nodeFields = []field[Node]{
 		put(name, func(n *Node) *string { return &n.Name })},
 	{"address", "IP address", "127.0.0.1 for the first, then counting up", "IPv4 or IPv6 address, optionally with a UDP port (default 4791). It is the adapter's GID, so two nodes cannot share one. A port other than 4791 must be the same for all nodes.",
 		put(address, func(n *Node) *netip.AddrPort { return &n.Address })},
+	{"netdev", "name of a network device", "none", "On sockets, in place of `address`: the node has the device's addresses as its GIDs, its MTU and its link state, and follows them. `netns up` calls the node's device by this name. Without sockets it has no meaning.",
+		put(netdevName, func(n *Node) *string { return &n.Netdev })},
 	{"profile", "`ibta`, `rdmavt`, `rxe`", "ibta", "Whose choice the adapter follows where the standard and the kernel's software adapters differ.",
 		put(oneOf("profile", ProfileIBTA, ProfileRDMAVT, ProfileRXE), func(n *Node) *Profile { return &n.Profile })},
 	{"strict", "boolean or list of checks", "false", "[Strict mode](strict.md): the adapter keeps the rules that hardware keeps and reports misuse by the programs of the node. `true` turns every check on; a list only those it names: " + checkList() + ".",
@@ -85,6 +87,16 @@ func strictChecks(d *decoder, v value) (c strict.Checks, ok bool) {
 		}
 	}
 	return c, ok
+}
+
+// netdevName reads the name of a network device (IFNAMSIZ).
+func netdevName(d *decoder, v value) (string, bool) {
+	s, ok := name(d, v)
+	if ok && len(s) > 15 {
+		d.mismatch(v, "the name of a network device, up to 15 characters")
+		return "", false
+	}
+	return s, ok
 }
 
 // mostInt bounds counts that become the size of something in memory.

@@ -87,6 +87,7 @@ type ECN struct {
 type Node struct {
 	Name    string
 	Address netip.AddrPort // GID and UDP socket; the port is never 0
+	Netdev  string         // on sockets, the device whose addresses the node has; "" if Address counts
 	Profile Profile
 	Strict  strict.Checks // none: the adapter lets misuse pass, like others
 	MTU     ib.MTU        // active MTU of the port

@@ -17,7 +17,6 @@ type Node struct {
 	now  func() vtime.Time
 	port fabric.Port
 	wait fabric.Waiter // nil if the port cannot wait
-	gids []ib.GID      // the device's own, for loopback
 
 	// Watched by the background goroutine, written by others without the mutex.
 	polls   atomic.Uint64 // Progress calls
@@ -65,7 +64,7 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 	}
 	size := max(port.BatchSize(), 1)
 	n := &Node{
-		cfg: cfg, now: cfg.Now, port: port, dev: dev, gids: dev.GIDs(),
+		cfg: cfg, now: cfg.Now, port: port, dev: dev,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size),
 		arena:  make([]byte, 0, size*frameBytes(dev.Config().MTU)),

@@ -263,9 +263,12 @@ func (n *Node) write(k int) bool {
 	return true
 }
 
+// isOwn reports whether a packet is for the node itself: the adapter's internal switch
+// turns it round.
 func (n *Node) isOwn(g ib.GID) bool {
-	for i := range n.gids {
-		if n.gids[i] == g {
+	gids := n.dev.GIDs()
+	for i := range gids {
+		if gids[i] == g {
 			return true
 		}
 	}
