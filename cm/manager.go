@@ -89,7 +89,7 @@ type PortConfig struct {
 	AckDelay uint8
 }
 
-// Port is a port that the manager uses. Its fields do not change.
+// Port is a port that the manager uses. Its fields change by [Manager.SetPort] only.
 type Port struct {
 	PortConfig
 	removed bool
@@ -185,6 +185,27 @@ func (m *Manager) AddPort(cfg PortConfig) (*Port, error) {
 	p := &Port{PortConfig: cfg}
 	m.ports = append(m.ports, p)
 	return p, nil
+}
+
+// SetPort changes a port's GID table and the MTU to propose. Ids that are bound to an
+// address which is gone stay what they are, like the connections made from it.
+func (m *Manager) SetPort(p *Port, gids []ib.GID, mtu ib.MTU) {
+	p.GIDs = slices.Clone(gids)
+	for len(p.GIDs) < m.mostGIDs(p) { // what ids name by index must be there
+		p.GIDs = append(p.GIDs, ib.GID{})
+	}
+	p.MTU = mtu
+}
+
+// mostGIDs is how long the table must be for the ids that use a port.
+func (m *Manager) mostGIDs(p *Port) int {
+	n := 1
+	for _, id := range m.ids {
+		if id.port == p {
+			n = max(n, int(id.sgidIndex)+1)
+		}
+	}
+	return n
 }
 
 // RemovePort (kernel: cma_remove_one) takes a port away. Ids that use it get

@@ -230,6 +230,13 @@ func (a *Agent) DoAlways(f func(m *cm.Manager, now vtime.Time) error) error {
 	return err
 }
 
+// SetPort tells the manager what the node's port has become.
+func (a *Agent) SetPort(gids []ib.GID, mtu ib.MTU) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.m.SetPort(a.port, gids, mtu)
+}
+
 // Lock makes the caller the owner, for what the host keeps beside the manager. He must
 // not make the manager do anything: use Do for that.
 func (a *Agent) Lock() { a.mu.Lock() }

@@ -2,7 +2,9 @@ package udp
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +33,10 @@ type Multi struct {
 	refused  uint64 // datagrams from an address without a socket
 
 	fds []unix.PollFd // of the one Wait
+
+	inside  func(func() error) error
+	groupMu sync.Mutex
+	groups  map[ib.GID]*Port // which of the ports receives it, nil if none can now
 }
 
 var (
@@ -45,13 +51,14 @@ type Address struct {
 }
 
 // OpenMulti makes a port without addresses. cfg is that of every socket; its Local is
-// what LocalGID returns.
-func OpenMulti(cfg Config) (*Multi, error) {
+// what LocalGID returns. inside runs a function on a thread in the network namespace of
+// the port's addresses.
+func OpenMulti(cfg Config, inside func(func() error) error) (*Multi, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg.Now = cfg.clock()
-	m := &Multi{cfg: cfg, gid: cfg.Local}
+	m := &Multi{cfg: cfg, gid: cfg.Local, inside: inside, groups: map[ib.GID]*Port{}}
 	m.ports.Store(new([]*Port))
 	m.life.release = func() {
 		for _, p := range *m.ports.Load() {
@@ -117,7 +124,71 @@ func (m *Multi) Use(next []*Port, mtu int) {
 		}
 	}
 	m.ports.Store(&next)
+	m.moveGroups(next)
 	m.Wake()
+}
+
+// JoinGroup makes the port receive what is sent to a multicast group, on the device of
+// the first address of its family. Joining twice is no error. Any goroutine may call it.
+func (m *Multi) JoinGroup(g ib.GID) error {
+	if !m.life.enter() {
+		return fabric.ErrClosed
+	}
+	defer m.life.leave()
+	return m.inside(func() error {
+		m.groupMu.Lock()
+		defer m.groupMu.Unlock()
+		p := ofFamily(*m.ports.Load(), g.IsIPv4())
+		if p == nil {
+			return fmt.Errorf("udp: join %v: the device has no address of its family", AddrFromGID(g))
+		}
+		if err := p.JoinGroup(g); err != nil {
+			return err
+		}
+		m.groups[g] = p
+		m.Wake()
+		return nil
+	})
+}
+
+// LeaveGroup ends what JoinGroup began.
+func (m *Multi) LeaveGroup(g ib.GID) error {
+	if !m.life.enter() {
+		return fabric.ErrClosed
+	}
+	defer m.life.leave()
+	m.groupMu.Lock()
+	defer m.groupMu.Unlock()
+	p := m.groups[g]
+	delete(m.groups, g)
+	if p == nil {
+		return nil
+	}
+	return p.LeaveGroup(g)
+}
+
+// moveGroups gives groups whose address is gone to another one.
+func (m *Multi) moveGroups(ports []*Port) {
+	m.groupMu.Lock()
+	defer m.groupMu.Unlock()
+	for g, p := range m.groups {
+		if p != nil && portOf(ports, p.gid) == p {
+			continue
+		}
+		m.groups[g] = nil
+		if p := ofFamily(ports, g.IsIPv4()); p != nil && p.JoinGroup(g) == nil {
+			m.groups[g] = p
+		}
+	}
+}
+
+func ofFamily(ports []*Port, v4 bool) *Port {
+	for _, p := range ports {
+		if p.v4 == v4 {
+			return p
+		}
+	}
+	return nil
 }
 
 func portOf(ports []*Port, g ib.GID) *Port {

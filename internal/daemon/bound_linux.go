@@ -74,6 +74,23 @@ func enterNetns(path string) error {
 	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
 }
 
+// inside runs f where a socket that it opens is in the device's network namespace.
+func (b *bound) inside(f func() error) error {
+	if b.h.cfg.Netns == "" {
+		return f()
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends in the other namespace
+		err := enterNetns(b.h.cfg.Netns)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
 // open makes the node as the device is now.
 func (b *bound) open(abi string) (err error) {
 	if b.h.cfg.Netns != "" {
@@ -95,7 +112,7 @@ func (b *bound) open(abi string) (err error) {
 	}
 	pc := udp.DefaultConfig(s.MAC.DefaultGID())
 	pc.Port, pc.Now = b.h.cfg.Address.Port(), node.Now
-	if b.port, err = udp.OpenMulti(pc); err != nil {
+	if b.port, err = udp.OpenMulti(pc, b.inside); err != nil {
 		return err
 	}
 	b.table.Update(s.Index, s.MAC, s.Addrs, func(int) bool { return false })
@@ -166,6 +183,7 @@ func (b *bound) apply(s netdev.State) {
 		b.log.Info("port", "node", b.h.cfg.Name, "netdev", s.Name, "up", b.state == gidtable.LinkUp, "mtu", mtu)
 	}
 	b.mtu = mtu
+	b.h.cm.agent.SetPort(gidsOf(b.table), mtu)
 	if err := b.h.updateView(); err != nil {
 		b.complain(err.Error())
 	}
