@@ -44,14 +44,15 @@ func (id *ID) Bind(a Addr) error {
 }
 
 // owner returns the port that has an address; none for wildcards and the loopback
-// interface, which are good without.
+// interface, which are good without. Where ports have loopback addresses themselves, they
+// are addresses like others.
 func (m *Manager) owner(a Addr) (p *Port, index uint8, ok bool) {
 	for _, p := range m.ports {
 		if i, ok := p.gidIndex(a.IP); ok {
 			return p, i, true
 		}
 	}
-	return nil, 0, a.IsAny() || a.IsLoopback()
+	return nil, 0, a.IsAny() || a.IsLoopback() && !m.hasLoopback(a.Family)
 }
 
 // takePort (kernel: cma_get_port) reserves the port of id.src.

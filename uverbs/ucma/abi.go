@@ -276,7 +276,7 @@ type pathData struct {
 
 const (
 	pathDataBytes = 72
-	// pathFlags: IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_OUTBOUND | IB_PATH_BIDIRECTIONAL's half
+	// pathFlags is IB_PATH_GMP | PRIMARY | OUTBOUND | INBOUND_REVERSE: a path for all uses.
 	pathFlags = 0x2b
 )
 
