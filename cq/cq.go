@@ -34,7 +34,7 @@ type WC struct {
 	Flags        ib.WCFlags
 	PKeyIndex    uint16
 	SLID         uint16
-	SL           uint8
+	SL           uint8 // of a datagram, ib.WCSLIPv4 or ib.WCSLIPv6 where the profile says so
 	DLIDPathBits uint8
 	PortNum      uint8
 }

@@ -205,6 +205,13 @@ var wcFlagNames = []flagName[WCFlags]{{WCFlagGRH, "GRH"}, {WCFlagWithImm, "WITH_
 
 func (f WCFlags) String() string { return flagString(wcFlagNames, f) }
 
+// Values of a completion's sl that say which network header came before a datagram: bit
+// 3 is UDP, so RoCE v2, and the lower bits are the kind of header, as ConnectX writes them.
+const (
+	WCSLIPv6 = 8 | 1
+	WCSLIPv4 = 8 | 2
+)
+
 // EventType is an asynchronous event (enum ibv_event_type).
 type EventType uint8
 

@@ -19,6 +19,7 @@ type Profile struct {
 	RecvGRHFlag      bool // every receive says GRH, not just datagrams
 	SendImmFlag      bool // send completions say WITH_IMM
 	RecvSrcQP        bool // connected receives carry the peer's QPN in src_qp
+	RecvHeaderSL     bool // a datagram's sl says which network header it came with
 
 	// Posting
 	BadKeyAtPost      bool // a bad lkey refuses the post instead of failing the WR
@@ -78,7 +79,7 @@ type Profile struct {
 var (
 	ProfileIBTA = Profile{
 		Name:             "ibta",
-		CQStickyOverflow: true, CQErrorKillsQP: true,
+		CQStickyOverflow: true, CQErrorKillsQP: true, RecvHeaderSL: true,
 		BadOpcodeAtPost: true, RdAtomicZeroPost: true, UDTooLongAtPost: true,
 		RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
 		AckReqEvery: 31, AdaptiveWindow: true,

@@ -103,6 +103,12 @@ func (q *QP) recvUD(from *wire.Path, pkt *wire.Packet) wire.DropReason {
 	q.Env.Ctr.RcvdBytes += n
 	q.RMSN = q.RMSN.Add(1)
 	wc := cq.WC{WRID: q.rwqe.WRID, Opcode: ib.WCRecv, ByteLen: uint32(n) + ib.GRHBytes, SrcQP: pkt.DETH.SrcQP, Flags: ib.WCFlagGRH, PortNum: 1}
+	if q.Env.Prof.RecvHeaderSL { // WC-SL-01
+		wc.SL = ib.WCSLIPv6
+		if from.IsIPv4() {
+			wc.SL = ib.WCSLIPv4
+		}
+	}
 	if pkt.Opcode == ib.UDSendOnlyImm {
 		wc.Flags |= ib.WCFlagWithImm
 		wc.Imm = pkt.Imm
