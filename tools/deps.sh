@@ -12,6 +12,11 @@ cc     | gcc libc6-dev | the race detector, so tests run without it
 tshark | tshark        | decoding of our captures by a second implementation
 ibv_devices | ibverbs-utils ibverbs-providers rdma-core | the example programs of libibverbs against the daemon
 ib_send_bw  | perftest         | perftest against the daemon
+ibstat      | infiniband-diags | tools that show the device
+ucx_perftest | ucx-utils       | UCX against the daemon
+qperf       | qperf            | qperf against the daemon
+fi_pingpong | libfabric-bin    | libfabric against the daemon
+mpi4py      | openmpi-bin python3-mpi4py | MPI programs against the daemon
 verbs.h     | libibverbs-dev   | our own C programs against the daemon
 qemu-system-x86_64 | qemu-system-x86 | interoperation with Linux soft-RoCE
 busybox     | busybox-static   | interoperation with Linux soft-RoCE
@@ -24,6 +29,7 @@ have() {
 	case $1 in
 	# A compiler without the C library's headers cannot link the race detector.
 	cc) echo 'int main(void) { return 0; }' | "$(go env CC)" -x c -include stdlib.h - -o /dev/null 2>/dev/null ;;
+	mpi4py) command -v mpirun >/dev/null && /usr/bin/python3 -c 'import mpi4py' 2>/dev/null ;;
 	verbs.h) [ -e /usr/include/infiniband/verbs.h ] ;;
 	# The tests are documentation, which container images leave out.
 	pyverbs) [ -e /usr/share/doc/rdma-core/tests/run_tests.py ] && /usr/bin/python3 -c 'import pyverbs.device' 2>/dev/null && command -v ip >/dev/null ;;

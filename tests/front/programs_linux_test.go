@@ -36,11 +36,18 @@ func (s *site) talk(server, client string, prog ...string) string {
 	s.t.Helper()
 	port := freePort(s.t)
 	prog = append(prog, "-p", port)
-	srv := s.start(server, prog...)
+	return s.meet(server, client, port, prog, append(prog, s.addrs[0]))
+}
+
+// meet runs a server and, as soon as it listens on a TCP port, its client, and returns
+// what the client printed.
+func (s *site) meet(server, client, port string, serve, connect []string) string {
+	s.t.Helper()
+	srv := s.start(server, serve...)
 	srv.listening(port)
-	out, err := s.try(client, append(prog, s.addrs[0])...)
-	require.NoError(s.t, err, "client %s:\n%s\nserver:\n%s", strings.Join(prog, " "), out, srv.output())
-	require.NoError(s.t, srv.wait(), "server %s:\n%s", strings.Join(prog, " "), srv.output())
+	out, err := s.try(client, connect...)
+	require.NoError(s.t, err, "client %s:\n%s\nserver:\n%s", strings.Join(connect, " "), out, srv.output())
+	require.NoError(s.t, srv.wait(), "server %s:\n%s", strings.Join(serve, " "), srv.output())
 	return out
 }
 
