@@ -107,7 +107,7 @@ func New(n *node.Node, cfg Config) (*Agent, error) {
 // createQP makes QP1 and everything for it. The receives share a place for what is
 // longer than any message, so that a long datagram is no error and no waste either.
 func (a *Agent) createQP(d *rvt.Device) (err error) {
-	a.excess = a.cfg.Port.MTU.Bytes() - cm.MADBytes
+	a.excess = ib.MTU4096.Bytes() - cm.MADBytes // the MTU may grow
 	a.slab = &slab{make([]byte, recvs*slotBytes+a.excess)}
 	if a.pd, err = d.AllocPD(); err != nil {
 		return err

@@ -235,7 +235,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"no such node", request{op: opOpen, kind: devUverbs, node: "n9"}, unix.ENODEV},
 		{"no such device", request{op: opOpen, kind: devUverbs, node: "n1", index: 1}, unix.ENODEV},
-		{"no connection manager", request{op: opOpen, kind: devCM, node: "n1"}, unix.ENODEV},
+		{"no second connection manager", request{op: opOpen, kind: devCM, node: "n1", index: 1}, unix.ENODEV},
+		{"no such kind of device", request{op: opOpen, kind: 3, node: "n1"}, unix.ENODEV},
 		{"command before open", request{op: opWrite, data: getContext()}, unix.EPROTO},
 		{"unknown operation", request{op: 99}, unix.EPROTO},
 	} {
