@@ -103,6 +103,10 @@ interop: ## everything against Linux soft-RoCE in an emulated machine, as a tabl
 	go test -c -o out/interop.test ./tests/interop
 	@$(PHASE) "interoperation with soft-RoCE" out/interop.test -interop.full -test.timeout 30m
 
+.PHONY: programs
+programs: deps ## foreign programs against the daemon, in every combination; slow
+	@$(PHASE) "foreign programs" $(GOTEST) -count=1 -timeout 30m ./tests/front -front.full
+
 .PHONY: bench
 bench: ## benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)
 	@mkdir -p out

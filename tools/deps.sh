@@ -18,6 +18,11 @@ qperf       | qperf            | qperf against the daemon
 fi_pingpong | libfabric-bin    | libfabric against the daemon
 mpi4py      | openmpi-bin python3-mpi4py | MPI programs against the daemon
 verbs.h     | libibverbs-dev   | our own C programs against the daemon
+rping       | rdmacm-utils     | the example programs of librdmacm against the daemon
+rdma_cma.h  | librdmacm-dev librpma-dev | our own C programs of librdmacm and librpma against the daemon
+qperf       | qperf            | qperf over librdmacm against the daemon
+fio         | fio              | fio's engine for RDMA against the daemon
+fi_pingpong | libfabric-bin    | libfabric's verbs provider against the daemon
 qemu-system-x86_64 | qemu-system-x86 | interoperation with Linux soft-RoCE
 busybox     | busybox-static   | interoperation with Linux soft-RoCE
 ip          | iproute2         | interoperation with Linux soft-RoCE
@@ -31,6 +36,7 @@ have() {
 	cc) echo 'int main(void) { return 0; }' | "$(go env CC)" -x c -include stdlib.h - -o /dev/null 2>/dev/null ;;
 	mpi4py) command -v mpirun >/dev/null && /usr/bin/python3 -c 'import mpi4py' 2>/dev/null ;;
 	verbs.h) [ -e /usr/include/infiniband/verbs.h ] ;;
+	rdma_cma.h) [ -e /usr/include/rdma/rdma_cma.h ] && [ -e /usr/include/librpma.h ] ;;
 	# The tests are documentation, which container images leave out.
 	pyverbs) [ -e /usr/share/doc/rdma-core/tests/run_tests.py ] && /usr/bin/python3 -c 'import pyverbs.device' 2>/dev/null && command -v ip >/dev/null ;;
 	*) command -v "$1" >/dev/null 2>&1 ;;

@@ -125,6 +125,7 @@ type site struct {
 	addrs []string
 	cred  *syscall.Credential // as whom to run everything; nil: as we are
 	via   string              // exec --via; empty for what it does by itself
+	netns string              // name of a network namespace to run everything in; empty: ours
 }
 
 var lastAddress atomic.Uint32
@@ -160,10 +161,23 @@ func up(t *testing.T, nodes int, flags ...string) *site {
 
 func (s *site) up(nodes int, flags ...string) {
 	s.t.Helper()
-	args := []string{"up", "--nodes", strconv.Itoa(nodes)}
-	for i := range nodes {
-		a := newAddress()
-		s.addrs = append(s.addrs, a)
+	for range nodes {
+		s.addrs = append(s.addrs, newAddress())
+	}
+	s.launch(flags...)
+}
+
+// upAt starts a daemon with one node at an address.
+func (s *site) upAt(addr string, flags ...string) {
+	s.t.Helper()
+	s.addrs = []string{addr}
+	s.launch(flags...)
+}
+
+func (s *site) launch(flags ...string) {
+	s.t.Helper()
+	args := []string{"up", "--nodes", strconv.Itoa(len(s.addrs))}
+	for i, a := range s.addrs {
 		args = append(args, "--listen", fmt.Sprintf("n%d=%s", i+1, a))
 	}
 	out, err := s.command(s.t.Context(), append(args, flags...)...).CombinedOutput()
@@ -188,7 +202,11 @@ func (s *site) up(nodes int, flags ...string) {
 
 // command is rvtsim with arguments.
 func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, built.rvtsim, args...)
+	prog := append([]string{built.rvtsim}, args...)
+	if s.netns != "" {
+		prog = append([]string{"ip", "netns", "exec", s.netns}, prog...)
+	}
+	cmd := exec.CommandContext(ctx, prog[0], prog[1:]...)
 	cmd.Env = s.env
 	cmd.WaitDelay = time.Second
 	if s.cred != nil {
@@ -311,12 +329,26 @@ func freePort(t *testing.T) string {
 // the connection that the program expects from its peer.
 func (r *running) listening(port string) {
 	r.t.Helper()
+	r.listeningIn("", port)
+}
+
+// listeningIn is listening for a program in a network namespace.
+func (r *running) listeningIn(netns, port string) {
+	r.t.Helper()
+	read := func(file string) []byte {
+		if netns == "" {
+			b, _ := os.ReadFile(file)
+			return b
+		}
+		b, _ := exec.Command("ip", "netns", "exec", netns, "cat", file).Output()
+		return b
+	}
 	n, err := strconv.Atoi(port)
 	require.NoError(r.t, err)
 	want := fmt.Sprintf(":%04X", n)
 	for deadline := time.Now().Add(longest); ; <-time.After(5 * time.Millisecond) {
 		for _, f := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			b, _ := os.ReadFile(f)
+			b := read(f)
 			for line := range strings.Lines(string(b)) {
 				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
 					return

@@ -1,0 +1,296 @@
+package front
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// full runs every program of the connection manager in every combination. It takes
+// minutes: make test does without.
+var full = flag.Bool("front.full", false, "run the long form of the tests")
+
+// listens waits until so many ids of a node listen.
+func (s *site) listens(r *running, node string, ids int) {
+	s.t.Helper()
+	ok := func() bool {
+		n := 0
+		for _, h := range s.report().Nodes {
+			for _, c := range h.Contexts {
+				for _, id := range c.IDs {
+					if h.Name == node && strings.Contains(id, "(LISTEN)") {
+						n++
+					}
+				}
+			}
+		}
+		return n >= ids
+	}
+	require.Eventually(s.t, ok, longest, 20*time.Millisecond, "nobody listens: %s", r.output())
+}
+
+// talker is a pair of programs that find each other by librdmacm. ADDR stands for the
+// address of the server's node.
+type talker struct {
+	server, client string
+	stays          bool // the server goes on when the client has gone
+	says           string
+}
+
+// connect runs a pair and returns what the client printed.
+func (s *site) connect(server, client string, c talker) string {
+	s.t.Helper()
+	words := func(line string) []string {
+		return strings.Fields(strings.ReplaceAll(line, "ADDR", s.addrs[0]))
+	}
+	srv := s.start(server, words(c.server)...)
+	s.listens(srv, server, 1)
+	out, err := s.try(client, words(c.client)...)
+	require.NoError(s.t, err, "client %s:\n%s\nserver:\n%s", c.client, out, srv.output())
+	if c.stays {
+		require.NoError(s.t, srv.cmd.Process.Signal(syscall.SIGTERM))
+		_ = srv.wait()
+	} else {
+		require.NoError(s.t, srv.wait(), "server %s:\n%s", c.server, srv.output())
+	}
+	require.Contains(s.t, out+srv.output(), c.says, c.client)
+	return out
+}
+
+// talkers are the examples of librdmacm.
+var talkers = []talker{
+	{server: "rping -s -a ADDR -v -V -C 5", client: "rping -c -a ADDR -v -V -C 5", says: "ping data: rdma-ping-4:"},
+	{server: "ucmatose -b ADDR", client: "ucmatose -s ADDR", says: "test complete\nreturn status 0"},
+	{server: "udaddy -b ADDR", client: "udaddy -s ADDR", says: "test complete\nreturn status 0"},
+	{server: "rdma_server -s ADDR", client: "rdma_client -s ADDR", says: "rdma_client: end 0"},
+	{server: "rstream -b ADDR -S 5000 -C 50 -T v", client: "rstream -s ADDR -S 5000 -C 50 -T v", says: "usec/xfer"},
+	{server: "rping -s -a ADDR -v -V -C 3 -S 60000", client: "rping -c -a ADDR -v -V -C 3 -S 60000", says: "ping data: rdma-ping-2:"},
+	{server: "ucmatose -b ADDR -c 10 -C 3", client: "ucmatose -s ADDR -c 10 -C 3", says: "test complete\nreturn status 0"},
+	{server: "ucmatose -b ADDR -m", client: "ucmatose -s ADDR -m", says: "test complete\nreturn status 0"},
+	{server: "udaddy -b ADDR -c 5", client: "udaddy -s ADDR -c 5", says: "test complete\nreturn status 0"},
+	{server: "rdma_xserver -c r", client: "rdma_xclient -s ADDR -c r", says: "rdma_xclient: end 0"},
+	{server: "rstream -b ADDR -S 300000 -C 5 -T b", client: "rstream -s ADDR -S 300000 -C 5 -T b", says: "usec/xfer"},
+	{server: "rstream -b ADDR -S 64 -I 10 -T n", client: "rstream -s ADDR -S 64 -I 10 -T n", says: "usec/xfer"},
+	{server: "riostream -b ADDR -S 5000 -C 50", client: "riostream -s ADDR -S 5000 -C 50", says: "usec/xfer"},
+	{server: "cmtime -b ADDR -c 30", client: "cmtime -s ADDR -c 30", says: "disconnect", stays: true},
+}
+
+func TestRDMACM(t *testing.T) {
+	need(t, "rping", "ucmatose", "udaddy", "rdma_server", "rstream", "riostream", "cmtime")
+	list := fewer(2, talkers)
+	s := up(t, 2)
+	for _, c := range list {
+		s.connect("n1", "n2", c)
+	}
+	if !*full {
+		list = list[:2]
+	}
+	for _, c := range list {
+		s.connect("n1", "n1", c)
+	}
+	s.empty()
+	for _, n := range s.report().Nodes {
+		require.NotZero(t, n.SentPackets, "connections between nodes are made over the network")
+	}
+	if *full {
+		rvt := up(t, 2, "--abi", "rvt")
+		for _, c := range talkers {
+			rvt.connect("n1", "n2", c)
+		}
+		rvt.empty()
+	}
+}
+
+// TestRDMACMRefused: nobody listens, and what is not there to be resolved.
+func TestRDMACMRefused(t *testing.T) {
+	need(t, "rping")
+	s := up(t, 2)
+	out, err := s.try("n2", "rping", "-c", "-a", s.addrs[0], "-C", "1")
+	require.NotZero(t, exitCode(err), out)
+	require.Contains(t, out, "RDMA_CM_EVENT_REJECTED, error 8", "the service id is unknown there")
+	out, err = s.try("n1", "rdma_xserver", "-c", "x")
+	require.NotZero(t, exitCode(err), out) // soft-RoCE's provider has no XRC
+	require.Contains(t, out, "rdma_create_ep")
+	s.empty()
+}
+
+// TestPersistentServer: one server, clients one after the other.
+func TestPersistentServer(t *testing.T) {
+	need(t, "rping")
+	s := up(t, 2)
+	srv := s.start("n1", "rping", "-s", "-P", "-a", s.addrs[0], "-v", "-V")
+	s.listens(srv, "n1", 1)
+	clients := 10
+	if *full {
+		clients = 100
+	}
+	for range clients {
+		s.run("n2", "rping", "-c", "-a", s.addrs[0], "-v", "-V", "-C", "2")
+	}
+	s.listens(srv, "n1", 1)
+	require.NoError(t, srv.cmd.Process.Kill())
+	_ = srv.wait()
+	s.empty()
+}
+
+// TestMulticastJoin: members on both nodes get what a third sends.
+func TestMulticastJoin(t *testing.T) {
+	need(t, "mckey")
+	s := up(t, 2)
+	group := fmt.Sprintf("239.%d.%d.%d", rand.N(255), rand.N(255), 1+rand.N(254))
+	var members []*running
+	for i, n := range []string{"n1", "n2"} {
+		members = append(members, s.start(n, "stdbuf", "-oL", "mckey", "-m", group, "-b", s.addrs[i], "-C", "5"))
+	}
+	for _, m := range members {
+		m.until("receiving data transfers")
+	}
+	out := s.run("n2", "mckey", "-m", group, "-s", "-b", s.addrs[1], "-C", "5")
+	require.Contains(t, out, "joined dgid: ::ffff:"+group)
+	for _, m := range members {
+		require.NoError(t, m.wait(), m.output())
+		require.Contains(t, m.output(), "return status 0")
+	}
+	s.empty()
+}
+
+// TestCopy copies a file through rsockets.
+func TestCopy(t *testing.T) {
+	need(t, "rcopy")
+	s := up(t, 2)
+	from, to := filepath.Join(s.dir, "from"), filepath.Join(s.dir, "to")
+	blob := make([]byte, 3<<20+17)
+	var seed [32]byte
+	_, _ = rand.NewChaCha8(sha256.Sum256(seed[:])).Read(blob)
+	require.NoError(t, os.WriteFile(from, blob, 0o600))
+	srv := s.start("n1", "rcopy")
+	s.listens(srv, "n1", 1)
+	s.run("n2", "rcopy", from, s.addrs[0]+":"+to)
+	got, err := os.ReadFile(to)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(blob, got), "the copy differs")
+	require.NoError(t, srv.cmd.Process.Kill())
+	_ = srv.wait()
+	s.empty()
+}
+
+// TestPerftestCM: perftest finds its peer by librdmacm, at a port of it.
+func TestPerftestCM(t *testing.T) {
+	need(t, "ib_send_bw")
+	s := up(t, 2)
+	lines := []string{
+		"ib_send_bw -n 100", "ib_write_lat -n 50", "ib_send_bw -c UD -n 100",
+		"ib_write_bw -n 100", "ib_read_bw -n 100", "ib_atomic_bw -n 100",
+		"ib_send_lat -n 50", "ib_read_lat -n 50", "ib_atomic_lat -n 50", "ib_send_lat -c UD -n 50",
+		"ib_send_bw -n 100 -e", "ib_write_bw -n 50 -q 4", "ib_send_bw -n 100 -b",
+	}
+	if !*full {
+		lines = lines[:3]
+	}
+	for _, line := range fewer(1, lines) {
+		args := line + " -R -d rvt0 -F -p 18515"
+		out := s.connect("n1", "n2", talker{server: args, client: args + " ADDR"})
+		require.Regexp(t, `(?m)^ \d+\s+\d+\s+\d`, out, line)
+	}
+	s.empty()
+}
+
+// TestOtherPrograms: qperf and fio, which connect by librdmacm.
+func TestOtherPrograms(t *testing.T) {
+	s := up(t, 2)
+	t.Run("fio", func(t *testing.T) {
+		need(t, "fio")
+		for _, verb := range []string{"write", "read", "send"} {
+			job := " --ioengine=rdma --port=8888 --bs=16k --size=1m --thread"
+			srv := s.start("n1", strings.Fields("fio --name=receiver --rw=read --iodepth=16"+job)...)
+			s.listens(srv, "n1", 1)
+			out := s.run("n2", strings.Fields("fio --name=sender --rw=write --iodepth=1 --iodepth_batch_complete=1"+job+" --verb="+verb+" --hostname="+s.addrs[0])...)
+			require.NoError(t, srv.wait(), srv.output())
+			require.Contains(t, out, "io=1024KiB")
+			if !*full {
+				break
+			}
+		}
+	})
+	t.Run("qperf", func(t *testing.T) {
+		need(t, "qperf")
+		port := freePort(t)
+		srv := s.start("n1", "qperf", "-lp", port)
+		srv.listening(port)
+		tests := []string{"rc_lat", "rc_bw", "ud_lat", "rc_rdma_write_lat", "rc_rdma_read_bw", "rc_compare_swap_mr"}
+		if !*full {
+			tests = tests[:1]
+		}
+		for _, name := range tests {
+			out := s.run("n2", "qperf", "-lp", port, "-cm1", "-t", "1", s.addrs[0], name)
+			require.Contains(t, out, name+":")
+		}
+		require.NoError(t, srv.cmd.Process.Kill())
+		_ = srv.wait()
+	})
+	s.empty()
+}
+
+// netPair is two network namespaces with a cable between them, and a daemon in each.
+func netPair(t *testing.T) (a, b *site) {
+	t.Helper()
+	need(t, "ip")
+	var sites []*site
+	name := func(i int) string { return fmt.Sprintf("rvtf%d-%d", os.Getpid(), i) }
+	ip := func(line string) {
+		t.Helper()
+		out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
+		require.NoError(t, err, "ip %s: %s", line, out)
+	}
+	for i := range 2 {
+		if out, err := exec.Command("ip", "netns", "add", name(i)).CombinedOutput(); err != nil {
+			missing(t, "missing tool: the right to make network namespaces: "+string(out))
+		}
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name(i)).Run() })
+	}
+	ip("link add v0 netns " + name(0) + " type veth peer name v1 netns " + name(1))
+	for i := range 2 {
+		s := newSite(t, nil)
+		s.netns = name(i)
+		addr := fmt.Sprintf("10.99.0.%d", i+1)
+		ip(fmt.Sprintf("-n %s addr add %s/24 dev v%d", name(i), addr, i))
+		ip("-n " + name(i) + " link set lo up")
+		ip(fmt.Sprintf("-n %s link set v%d up", name(i), i))
+		s.upAt(addr)
+		sites = append(sites, s)
+	}
+	return sites[0], sites[1]
+}
+
+// TestLibfabric: the verbs provider looks for addresses of network devices other than
+// the loopback one.
+func TestLibfabric(t *testing.T) {
+	need(t, "fi_pingpong")
+	a, b := netPair(t)
+	lines := []string{"fi_pingpong -p verbs -e msg -I 20 -S 1024"}
+	if *full {
+		lines = append(lines, "fi_pingpong -p verbs -e msg -I 100 -S all", "fi_pingpong -p verbs;ofi_rxm -e rdm -I 100 -S all")
+	}
+	for _, line := range lines {
+		prog := strings.Fields(line)
+		srv := a.start("n1", prog...)
+		srv.listeningIn(a.netns, "47592") // its own control connection
+		out, err := b.try("n1", append(prog, a.addrs[0])...)
+		require.NoError(t, err, "client:\n%s\nserver:\n%s", out, srv.output())
+		require.NoError(t, srv.wait(), srv.output())
+		require.Contains(t, out, "usec/xfer", line)
+	}
+	a.empty()
+	b.empty()
+}
