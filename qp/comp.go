@@ -184,7 +184,9 @@ func (q *QP) rnrNAK(now vtime.Time, psn ib.PSN, code uint8) {
 	q.SFlags |= SWaitRNR
 	q.shrinkWindow() // what follows the message is dropped and sent again as well
 	q.STimerAt = vtime.Never
-	q.SRNRTimerAt = now.Add(ib.RNRTimeout(code))
+	wait := ib.RNRTimeout(code)
+	q.Env.Ctr.RNRNanos += uint64(wait)
+	q.SRNRTimerAt = now.Add(wait)
 	q.resetPSN(psn)
 }
 

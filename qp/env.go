@@ -179,6 +179,7 @@ type Counters struct {
 	SentNAK                        uint64 // NAKs sent, sequence errors included
 	AckDeferred                    uint64 // ack_deferred: ACKs merged into a later one
 	RetryTimeout                   uint64 // ACK timeouts
+	TimeoutNanos, RNRNanos         uint64 // time spent waiting for ACK timeouts and because of RNR NAKs, over all QPs
 	RetransPackets                 uint64 // packets sent again
 	RetryExceeded                  uint64 // retry_exceeded_err
 	RNRRetryExceeded               uint64 // retry_rnr_exceeded_err
@@ -206,6 +207,8 @@ func (c *Counters) Add(o *Counters) {
 	c.SentNAK += o.SentNAK
 	c.AckDeferred += o.AckDeferred
 	c.RetryTimeout += o.RetryTimeout
+	c.TimeoutNanos += o.TimeoutNanos
+	c.RNRNanos += o.RNRNanos
 	c.RetransPackets += o.RetransPackets
 	c.RetryExceeded += o.RetryExceeded
 	c.RNRRetryExceeded += o.RNRRetryExceeded

@@ -49,6 +49,9 @@ func (q *QP) expire(now vtime.Time) {
 		}
 		q.NTimeouts++
 		q.Env.Ctr.RetryTimeout++
+		if d, ok := q.Env.Prof.ackTimeout(q.Attr.Timeout); ok {
+			q.Env.Ctr.TimeoutNanos += uint64(d)
+		}
 		q.restartRC(now, q.SLastPSN.Add(1), ib.CauseRetryTimeout)
 	}
 }

@@ -83,7 +83,7 @@ environment failed (a port in use, say).`,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newRun(), newValidate(), newReplay(), newExplain(), newConform(), newVersion())
+	root.AddCommand(newRun(), newValidate(), newReplay(), newSim(), newExplain(), newConform(), newVersion())
 	root.AddCommand(daemonCommands()...)
 	return root
 }

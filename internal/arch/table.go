@@ -122,6 +122,8 @@ var table = []Rule{
 	{Package: "internal/topology", Kind: Open, Reason: "reads topology files"},
 	{Package: "internal/runner", Kind: Open, Reason: "carries out a topology file in virtual time or on sockets"},
 	{Package: "internal/report", Kind: Open, Reason: "prints results"},
+	{Package: "internal/simreport", Kind: Open, Reason: "prints results of simulations: tables, plots, JSON, CSV"},
+	{Package: "internal/shrink", Kind: Open, Reason: "makes files that fail smaller"},
 	{Package: "internal/replay", Kind: Open, Reason: "re-runs a recorded run"},
 	{Package: "internal/daemon/...", Kind: Open, Reason: "hosts devices for other processes"},
 	{Package: "internal/gidtable", Kind: Pure, Module: []string{"ib"},

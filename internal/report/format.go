@@ -117,3 +117,16 @@ func wrapItems(label string, items []string, width int) string {
 	b.WriteByte('\n')
 	return b.String()
 }
+
+// Bytes, Rate, Duration and Count print quantities as the tables of this package do:
+// with three significant digits and the unit that suits.
+func Bytes(n uint64) string { return formatBytes(n) }
+
+// Rate prints bits per second.
+func Rate(bitsPerSecond int64) string { return formatRate(bitsPerSecond) }
+
+// Duration prints a duration.
+func Duration(d time.Duration) string { return formatDuration(d) }
+
+// Count prints a number.
+func Count(n uint64) string { return formatCount(n) }

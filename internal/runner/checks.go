@@ -11,7 +11,6 @@ import (
 	"github.com/rvtsim/rvtsim/internal/report"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/wire"
-	"github.com/rvtsim/rvtsim/workload"
 )
 
 // Report turns an outcome into what is printed, with every expectation of the file
@@ -22,17 +21,18 @@ func (o *Outcome) Report() *report.Run {
 		r.Mode = report.ModeVirtual
 		r.Digest = fmt.Sprintf("%016x", o.Digest)
 	}
+	events := o.nodeEvents()
 	for i := range o.Nodes {
-		r.Nodes = append(r.Nodes, o.nodeStats(i))
+		r.Nodes = append(r.Nodes, o.nodeStats(i, events[i]))
 	}
 	for i := range o.Flows {
 		r.Flows = append(r.Flows, o.flowStats(&o.Flows[i]))
 	}
-	r.Expectations = o.checks()
+	r.Expectations = o.Checks()
 	return r
 }
 
-func (o *Outcome) nodeStats(i int) report.NodeStats {
+func (o *Outcome) nodeStats(i int, events [ib.EventWQFatal + 1]uint64) report.NodeStats {
 	n, t := &o.Nodes[i], &o.File.Nodes[i]
 	d := &n.Device
 	s := report.NodeStats{
@@ -66,7 +66,7 @@ func (o *Outcome) nodeStats(i int) report.NodeStats {
 	for _, m := range n.Misuse {
 		s.Misuse = append(s.Misuse, report.Misuse{Code: m.Code.ID, Object: m.Object, What: m.Code.Title, Detail: m.Text})
 	}
-	for ty, k := range o.nodeEvents(i) {
+	for ty, k := range events {
 		if k > 0 {
 			s.Events = append(s.Events, report.EventStats{Type: ib.EventType(ty), Count: k})
 		}
@@ -83,22 +83,17 @@ func (o *Outcome) drops(i int) [wire.NumDropReasons]uint64 {
 	return d
 }
 
-func (o *Outcome) nodeEvents(i int) (e [ib.EventWQFatal + 1]uint64) {
+// nodeEvents counts the events of all nodes, by node and type.
+func (o *Outcome) nodeEvents() [][ib.EventWQFatal + 1]uint64 {
+	list := make([][ib.EventWQFatal + 1]uint64, len(o.Nodes))
 	for k := range o.Flows {
 		f := &o.Flows[k]
-		for _, end := range []struct {
-			node  int
-			stats *workload.Stats
-		}{{f.Flow.From, &f.Client}, {f.Flow.To, &f.Server}} {
-			if end.node != i {
-				continue
-			}
-			for ty, c := range end.stats.Events {
-				e[ty] += c
-			}
+		for ty := range f.Events {
+			list[f.Flow.From][ty] += f.Client.Events[ty]
+			list[f.Flow.To][ty] += f.Server.Events[ty]
 		}
 	}
-	return e
+	return list
 }
 
 func (o *Outcome) flowStats(f *FlowOutcome) report.FlowStats {
@@ -129,8 +124,8 @@ func (f *FlowOutcome) total() uint64 {
 	return n
 }
 
-// checks evaluates every expectation.
-func (o *Outcome) checks() (cs []report.Check) {
+// Checks compares the outcome with every expectation of the file.
+func (o *Outcome) Checks() (cs []report.Check) {
 	var sum FlowOutcome
 	sum.Latency = report.NewLatency()
 	for i := range o.Flows {

@@ -55,7 +55,10 @@ func flowSpec(f *topology.File, i int, seed uint64) workload.Spec {
 	}
 	s.Sizes = sizes(&t.Sizes)
 	s.Count, s.Depth, s.QPs = t.Count, t.Depth, t.QPs
-	s.SignalEvery = signalEvery(t)
+	if t.Count > 0 {
+		s.Depth = int(min(uint64(t.Depth), t.Count)) // more cannot be outstanding, and each has its memory
+	}
+	s.SignalEvery = min(signalEvery(t), s.Depth)
 	s.Inline, s.Solicited, s.Fence = t.Inline, t.Solicited, t.Fence
 	s.Bidirectional = t.Bidirectional
 	s.Start, s.RateBitsPerSecond = t.Start, uint64(t.Rate)

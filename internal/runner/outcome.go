@@ -27,6 +27,14 @@ type Outcome struct {
 	Stuck []string
 	// Notes are remarks for the reader: what the mode does not model.
 	Notes []string
+	// Measures are there if they were asked for.
+	Measures *Measures
+	// Trace are the last packets before the end, oldest first, if they were asked for.
+	Trace []string
+	// Reached reports whether the run ended at the moment of Options.Until.
+	Reached bool
+	// Restarts is how often flows began anew because a node came back.
+	Restarts int
 }
 
 // NodeOutcome is what one node did.
@@ -75,6 +83,9 @@ type FlowOutcome struct {
 type tally struct {
 	send, recv [ib.NumWCStatuses]map[ib.WCOpcode]*CompletionCount
 	last       *CompletionCount
+	failed     bool // there was a completion that is no success
+	// coarse keeps no latencies: with very many nodes their histograms fill the memory.
+	coarse bool
 }
 
 func (t *tally) add(wc *cq.WC, receive bool) {
@@ -99,6 +110,7 @@ func (t *tally) add(wc *cq.WC, receive bool) {
 		(*m)[op] = c
 	}
 	c.Count++
+	t.failed = t.failed || wc.Status != ib.WCSuccess
 	if wc.Status == ib.WCSuccess {
 		c.Bytes += uint64(wc.ByteLen)
 	}
@@ -107,6 +119,9 @@ func (t *tally) add(wc *cq.WC, receive bool) {
 
 // Record implements workload.Recorder: the latency of the completion counted last.
 func (t *tally) Record(ns int64) {
+	if t.coarse {
+		return
+	}
 	if t.last.Latency == nil {
 		t.last.Latency = report.NewLatency()
 	}
@@ -141,7 +156,7 @@ func newFlowRun(t *topology.Flow, client, server *workload.Endpoint) *flowRun {
 }
 
 // watch routes what an endpoint reports to the tally of its node and the histograms.
-func (r *flowRun) watch(e *workload.Endpoint, t *tally, lat *report.Latency) {
+func (r *flowRun) watch(e *workload.Endpoint, t *tally, lat workload.Recorder) {
 	prev := e.Hooks.Completion
 	count := func(receive bool) func(vtime.Time, *cq.WC) {
 		return func(now vtime.Time, wc *cq.WC) {
@@ -155,6 +170,7 @@ func (r *flowRun) watch(e *workload.Endpoint, t *tally, lat *report.Latency) {
 	e.Hooks.Latency = tee{lat, t}
 }
 
+// tee records twice.
 type tee struct{ a, b workload.Recorder }
 
 // Record implements workload.Recorder.

@@ -7,10 +7,12 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/fabric/mem"
+	"github.com/rvtsim/rvtsim/internal/report"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/sim"
 	"github.com/rvtsim/rvtsim/strict"
 	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/workload"
 )
 
 // Options are what the command line adds to a file.
@@ -22,6 +24,19 @@ type Options struct {
 	// Progress, if not nil, is called now and then with the completions seen and
 	// expected; total is 0 if the file gives no number.
 	Progress func(done, total uint64)
+
+	// The others are for virtual time.
+
+	// Checks says what is checked; "" means CheckData.
+	Checks Checks
+	// Measure asks for Outcome.Measures.
+	Measure bool
+	// Events, if not nil, is called now and then with the events so far and the instant.
+	Events func(n uint64, now time.Duration)
+	// Until ends the run at a moment, if it is not nil. Trace is how many packets before
+	// the end are kept as text.
+	Until *Moment
+	Trace int
 }
 
 func (o *Options) seed(f *topology.File) uint64 {
@@ -46,6 +61,11 @@ type virtualRun struct {
 	stopped bool        // the duration is over
 
 	firstOpen int // all flows before it are done
+	checks    Checks
+	probe     *probe // nil unless there are measures
+	coarse    bool   // latencies are kept for entries of traffic only
+	until     *Moment
+	trace     *tracer // nil without
 	err       error
 	misuse    [][]strict.Report // by node
 }
@@ -56,8 +76,19 @@ func RunVirtual(ctx context.Context, f *topology.File, o Options) (*Outcome, err
 	seed := o.seed(f)
 	f = f.WithSeed(seed)
 	r := &virtualRun{file: f, seed: seed, tallies: make([]tally, len(f.Nodes)), broken: make([]bool, len(f.Flows)), begun: make([]int, len(f.Flows)), runs: make([]*flowRun, len(f.Flows)), misuse: make([][]strict.Report, len(f.Nodes))}
+	r.checks, r.until = o.Checks, o.Until
+	if o.Trace > 0 || o.Until != nil {
+		r.trace = newTracer(f, o.Trace, o.Until)
+	}
 	if err := r.build(o.Sink); err != nil {
 		return nil, err
+	}
+	if o.Measure {
+		r.probe = newProbe(r)
+		r.coarse = len(f.Flows)+len(f.Nodes) > fewHistograms
+		for i := range r.tallies {
+			r.tallies[i].coarse = r.coarse
+		}
 	}
 	for i := range f.Flows {
 		fl, err := r.startFlow(i)
@@ -81,14 +112,24 @@ func RunVirtual(ctx context.Context, f *topology.File, o Options) (*Outcome, err
 			}
 		})
 	}
-	if err := r.run(ctx, o.Progress); err != nil {
+	if r.probe != nil {
+		r.probe.schedule()
+	}
+	if err := r.run(ctx, &o); err != nil {
 		return nil, err
 	}
 	return r.outcome(seed), nil
 }
 
+// fewHistograms is up to how many nodes and flows each gets histograms of its own; one
+// takes 40 kB.
+const fewHistograms = 512
+
 func (r *virtualRun) build(sink fabric.Sink) (err error) {
-	cfg := sim.Config{Seed: r.seed, Network: mem.Config{Default: linkConfig(&r.file.Network), Sink: sink}}
+	cfg := sim.Config{Seed: r.seed, Network: mem.Config{Default: linkConfig(&r.file.Network), Sink: sink}, Check: r.checks == CheckAll}
+	if r.trace != nil {
+		cfg.OnPacket = r.trace.packet
+	}
 	if r.world, err = sim.New(cfg); err != nil {
 		return err
 	}
@@ -154,11 +195,26 @@ func (r *virtualRun) startFlow(i int) (*sim.Flow, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := newFlowRun(t, fl.Client, fl.Server)
-	run.watch(fl.Client, &r.tallies[t.From], run.clientLat)
-	run.watch(fl.Server, &r.tallies[t.To], run.serverLat)
+	run := &flowRun{topo: t, client: fl.Client, server: fl.Server}
+	if !r.coarse {
+		run = newFlowRun(t, fl.Client, fl.Server)
+	}
+	run.watch(fl.Client, &r.tallies[t.From], r.recorder(t, run.clientLat))
+	run.watch(fl.Server, &r.tallies[t.To], r.recorder(t, run.serverLat))
 	r.runs[i] = run
 	return fl, nil
+}
+
+// recorder is where latencies of a flow go: into its own histogram, that of its entry of
+// traffic, or both.
+func (r *virtualRun) recorder(t *topology.Flow, own *report.Latency) workload.Recorder {
+	switch {
+	case r.probe == nil:
+		return own
+	case own == nil:
+		return r.probe.lat[t.Entry]
+	}
+	return tee{own, r.probe.lat[t.Entry]}
 }
 
 // gate lets flows wait for each other where the file's patterns do.
@@ -324,7 +380,7 @@ func (r *virtualRun) setImpairment(f *topology.Fault) {
 // checkEvery is how many events pass between two looks at the context.
 const checkEvery = 4096
 
-func (r *virtualRun) run(ctx context.Context, progress func(done, total uint64)) error {
+func (r *virtualRun) run(ctx context.Context, o *Options) error {
 	limit := vtime.Time(r.file.Timeout)
 	total := expectedTotal(r.file)
 	for {
@@ -332,11 +388,14 @@ func (r *virtualRun) run(ctx context.Context, progress func(done, total uint64))
 		done := false
 		r.world.RunUntil(limit, func() bool {
 			n++
-			done = r.done()
+			done = r.done() || r.until != nil && r.until.hit(r)
 			return done || n >= checkEvery
 		})
-		if progress != nil {
-			progress(r.completed(), total)
+		if o.Progress != nil {
+			o.Progress(r.completed(), total)
+		}
+		if o.Events != nil {
+			o.Events(r.world.Stats().Events, time.Duration(r.world.Now()))
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -344,7 +403,7 @@ func (r *virtualRun) run(ctx context.Context, progress func(done, total uint64))
 		if r.err != nil {
 			return r.err
 		}
-		if done || r.done() || r.world.NextAt() > limit {
+		if done || r.done() || r.world.NextAt() > limit || r.world.Err() != nil {
 			return nil
 		}
 	}
@@ -395,9 +454,12 @@ func (r *virtualRun) outcome(seed uint64) *Outcome {
 		fo := run.outcome()
 		fo.Done = r.flows[i].Done()
 		fo.Story = run.story(r.file.Nodes[run.topo.From].Name, r.file.Nodes[run.topo.To].Name)
-		if fo.Done {
+		switch {
+		case fo.Done:
 			fo.Violations = r.flows[i].Verify()
-		} else {
+		case r.until != nil && r.until.reached: // it was not meant to be done
+			o.Reached = true
+		default:
 			o.Stuck = append(o.Stuck, fmt.Sprintf("flow %s was not done after %v:\n%s", run.topo.Name, r.file.Timeout, r.flows[i].Stuck()))
 		}
 		o.Flows = append(o.Flows, fo)
@@ -407,8 +469,13 @@ func (r *virtualRun) outcome(seed uint64) *Outcome {
 			o.Stuck = append(o.Stuck, fl.Verify()...)
 		}
 	}
-	if err := r.world.Err(); err != nil {
-		o.Stuck = append(o.Stuck, err.Error())
+	o.Stuck = append(o.Stuck, r.brokenRules()...)
+	o.Restarts = len(r.former)
+	if r.trace != nil {
+		o.Trace = r.trace.last()
+	}
+	if r.probe != nil {
+		o.Measures = r.probe.measures(o)
 	}
 	return o
 }

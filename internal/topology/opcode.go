@@ -43,3 +43,13 @@ var dropNames = func() []string {
 	}
 	return names
 }()
+
+// opcodeName is the name that packetOpcode reads.
+func opcodeName(o ib.Opcode) string {
+	for _, n := range opcodeNames {
+		if opcodeByName[n] == o {
+			return n
+		}
+	}
+	return ""
+}

@@ -159,3 +159,20 @@ func (f *File) draw(rng *rand.Rand) []Fault {
 	}
 	return []Fault{x, end}
 }
+
+// For returns the file with traffic that goes on for d and stops then. Flows whose work
+// requests must have an end keep their counts.
+func (f *File) For(d time.Duration) *File {
+	g := *f
+	g.Duration = d
+	g.Timeout = max(f.Timeout, 2*d)
+	g.Flows = slices.Clone(f.Flows)
+	for i := range g.Flows {
+		fl := &g.Flows[i]
+		windows := slices.ContainsFunc(fl.Ops, func(o WeightedOp) bool { return o.Op == OpSendInv })
+		if fl.Signal.Kind != SignalLast && !(windows && fl.Bidirectional) {
+			fl.Count = 0
+		}
+	}
+	return &g
+}
