@@ -14,7 +14,6 @@ ibv_devices | ibverbs-utils ibverbs-providers rdma-core | the example programs o
 ib_send_bw  | perftest         | perftest against the daemon
 ibstat      | infiniband-diags | tools that show the device
 ucx_perftest | ucx-utils       | UCX against the daemon
-qperf       | qperf            | qperf against the daemon
 fi_pingpong | libfabric-bin    | libfabric against the daemon
 mpi4py      | openmpi-bin python3-mpi4py | MPI programs against the daemon
 verbs.h     | libibverbs-dev   | our own C programs against the daemon
