@@ -21,6 +21,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/internal/daemon"
+	"github.com/rvtsim/rvtsim/internal/netlab"
 	"github.com/rvtsim/rvtsim/internal/runner"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/qp"
@@ -31,7 +32,7 @@ import (
 
 // daemonCommands are the commands for unmodified programs.
 func daemonCommands() []*cobra.Command {
-	return []*cobra.Command{newUp(), newExec(), newLs(), newDown(), newShim()}
+	return []*cobra.Command{newUp(), newNetns(), newExec(), newLs(), newDown(), newShim()}
 }
 
 // daemonFlags say what a daemon is to be. They are shared by up and exec.
@@ -40,6 +41,7 @@ type daemonFlags struct {
 	nodes    int
 	listen   []string
 	netdev   []string
+	netns    bool
 	name     string
 	abi      string
 	profile  string
@@ -78,6 +80,9 @@ func (f *daemonFlags) args() []string {
 	}
 	if f.strict != "" {
 		args = append(args, "--strict="+f.strict)
+	}
+	if f.netns {
+		args = append(args, "--netns")
 	}
 	if f.file != "" {
 		args = append(args, "--", f.file)
@@ -261,8 +266,15 @@ func startBackground(f *daemonFlags) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if f.netns {
+		netlab.Contain(cmd, 0)
+		cmd.Env = append(os.Environ(), daemon.DirEnv+"="+daemon.Dir())
+	}
 	err = cmd.Start()
 	w.Close()
+	if err != nil && f.netns && netlab.Refused(err) {
+		return envErr(fmt.Errorf("%w, and no user namespaces either: %w", netlab.ErrNotPermitted, err))
+	}
 	if err != nil {
 		return envErr(err)
 	}

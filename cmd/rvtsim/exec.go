@@ -95,6 +95,9 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := enter(r, n); err != nil {
+		return envErr(err)
+	}
 	return f.become(prog, args, lib, socket, n.Name)
 }
 

@@ -31,37 +31,59 @@ is in the directory of its control socket, which is printed.`,
 			if len(args) == 1 {
 				f.file = args[0]
 			}
-			c, err := f.config()
-			if err != nil {
-				return tell(ready, err)
-			}
 			if !foreground {
-				if err := startBackground(&f); err != nil {
-					return err
-				}
-				r, err := daemon.Ask(daemon.SocketPath(f.name))
-				if err != nil {
-					return envErr(err)
-				}
-				printUp(cmd.OutOrStdout(), r)
-				return nil
+				return f.upInBackground(cmd.OutOrStdout())
 			}
-			return tell(ready, runDaemon(cmd.Context(), c, cmd.ErrOrStderr(), func(d *daemon.Daemon) {
-				if ready {
-					_ = tell(true, nil)
-					return
-				}
-				r := d.Report()
-				printUp(cmd.OutOrStdout(), &r)
-			}))
+			return tell(ready, f.upHere(cmd, ready))
 		},
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.name, "name", daemon.DefaultName, "name of the daemon, for exec, ls and down")
 	cmd.Flags().BoolVar(&foreground, "foreground", false, "stay in the foreground, log to standard error")
 	cmd.Flags().BoolVar(&ready, "ready", false, "report to the parent process")
+	cmd.Flags().BoolVar(&f.netns, "netns", false, "give each node a network namespace; see netns up")
 	_ = cmd.Flags().MarkHidden("ready")
+	_ = cmd.Flags().MarkHidden("netns")
 	return cmd
+}
+
+// upInBackground starts a daemon and says what its nodes are.
+func (f *daemonFlags) upInBackground(w io.Writer) error {
+	if _, err := f.config(); err != nil {
+		return err
+	}
+	if err := startBackground(f); err != nil {
+		return err
+	}
+	r, err := daemon.Ask(daemon.SocketPath(f.name))
+	if err != nil {
+		return envErr(err)
+	}
+	printUp(w, r)
+	return nil
+}
+
+// upHere runs a daemon in this process until somebody ends it.
+func (f *daemonFlags) upHere(cmd *cobra.Command, ready bool) error {
+	c, err := f.config()
+	if err != nil {
+		return err
+	}
+	if f.netns {
+		down, err := f.buildNetwork(&c)
+		if err != nil {
+			return envErr(err)
+		}
+		defer down()
+	}
+	return runDaemon(cmd.Context(), c, cmd.ErrOrStderr(), func(d *daemon.Daemon) {
+		if ready {
+			_ = tell(true, nil)
+			return
+		}
+		r := d.Report()
+		printUp(cmd.OutOrStdout(), &r)
+	})
 }
 
 // tell passes the outcome of starting to the parent, once, and returns it.

@@ -63,6 +63,9 @@ type Config struct {
 	Name  string // DefaultName if empty
 	Nodes []NodeConfig
 	ABI   string // uverbs.ABIRXE or uverbs.ABIRVT
+	// Network is the id of the network of namespaces that the nodes are in; empty if they
+	// are not in one of the daemon's own.
+	Network string
 	// AllowUIDs lists users besides the daemon's own whose programs may attach;
 	// AllowAny lets everybody's.
 	AllowUIDs []int

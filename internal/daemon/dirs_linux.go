@@ -18,9 +18,16 @@ const DefaultName = "default"
 
 var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$`)
 
-// Dir is where the daemons of this user keep their files: $XDG_RUNTIME_DIR/rvtsim, or
-// a directory in /tmp.
+// DirEnv names the directory of daemons for processes that see another user id or another
+// environment than those who look for them: inside a user namespace, say.
+const DirEnv = "RVTSIM_DIR"
+
+// Dir is where the daemons of this user keep their files: $RVTSIM_DIR, or
+// $XDG_RUNTIME_DIR/rvtsim, or a directory in /tmp.
 func Dir() string {
+	if d := os.Getenv(DirEnv); filepath.IsAbs(d) {
+		return d
+	}
 	if d := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
 		if info, err := os.Stat(d); err == nil && info.IsDir() && unix.Access(d, unix.W_OK) == nil {
 			return filepath.Join(d, "rvtsim")
@@ -113,14 +120,7 @@ func PrivateName() string { return privatePrefix + strconv.Itoa(os.Getpid()) }
 func sweep() {
 	locks, _ := filepath.Glob(lockPath(privatePrefix + "*"))
 	for _, path := range locks {
-		name := strings.TrimSuffix(filepath.Base(path), ".lock")
-		f, err := lockName(name)
-		if err != nil {
-			continue
-		}
-		_ = os.Remove(SocketPath(name))
-		_ = os.RemoveAll(viewDir(name))
-		unlockName(name, f)
+		_ = Sweep(strings.TrimSuffix(filepath.Base(path), ".lock"))
 	}
 }
 

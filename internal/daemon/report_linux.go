@@ -25,6 +25,8 @@ type Report struct {
 	PID     int          `json:"pid"`
 	Socket  string       `json:"socket"`
 	ABI     string       `json:"abi"`
+	Network string       `json:"network,omitempty"` // id of the network of namespaces, if the daemon has made one
+	UserNS  string       `json:"user_ns"`           // user namespace of the daemon, as /proc/PID/ns/user calls it
 	Started time.Time    `json:"started"`
 	Nodes   []NodeReport `json:"nodes"`
 }
@@ -79,9 +81,15 @@ type QPReport struct {
 	Remote  string `json:"remote"` // destination GID, of a connected QP
 }
 
+// OwnUserNS names the user namespace of this process.
+func OwnUserNS() string {
+	s, _ := os.Readlink("/proc/self/ns/user")
+	return s
+}
+
 // Report describes the daemon as it is now.
 func (d *Daemon) Report() Report {
-	r := Report{Name: d.cfg.Name, PID: os.Getpid(), Socket: d.Socket(), ABI: d.cfg.ABI, Started: d.started, Nodes: []NodeReport{}}
+	r := Report{Name: d.cfg.Name, PID: os.Getpid(), Socket: d.Socket(), ABI: d.cfg.ABI, Network: d.cfg.Network, UserNS: OwnUserNS(), Started: d.started, Nodes: []NodeReport{}}
 	for _, h := range d.nodes {
 		r.Nodes = append(r.Nodes, d.reportNode(h))
 	}
