@@ -337,7 +337,7 @@ func (r *running) listeningIn(netns, port string) {
 	r.t.Helper()
 	read := func(file string) []byte {
 		if netns == "" {
-			b, _ := os.ReadFile(file)
+			b, _ := os.ReadFile(strings.Replace(file, "/proc/", fmt.Sprintf("/proc/%d/", r.cmd.Process.Pid), 1))
 			return b
 		}
 		b, _ := exec.Command("ip", "netns", "exec", netns, "cat", file).Output()
