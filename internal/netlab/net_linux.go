@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"strconv"
@@ -13,14 +12,6 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
-
-// Node is a machine of a network: a namespace with one network device.
-type Node struct {
-	Name   string
-	Netdev string // what the device is called in there
-	MTU    int    // of the device, bytes
-	Addrs  []netip.Prefix
-}
 
 // Net is a network that exists. Its methods are for one caller.
 type Net struct {

@@ -12,6 +12,14 @@ import (
 // DefaultNetdev is what the device of a node is called that names none.
 const DefaultNetdev = "eth0"
 
+// Node is a machine of a network: a namespace with one network device.
+type Node struct {
+	Name   string
+	Netdev string // what the device is called in there
+	MTU    int    // of the device, bytes
+	Addrs  []netip.Prefix
+}
+
 // Plan is the network of a topology file. A node has the address of the file, unless that
 // is a loopback address, which makes no sense here; and one of the other family, so that
 // every network carries both. The prefixes are such that all nodes are neighbours.
