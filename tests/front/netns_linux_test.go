@@ -45,8 +45,8 @@ func unprivileged() *syscall.Credential {
 	return &syscall.Credential{Uid: 65534, Gid: 65534}
 }
 
-// meet runs a program that serves on n1 and its peer on n2.
-func (s *site) meet(prog ...string) {
+// meetBetween runs a program that serves on n1 and its peer on n2.
+func (s *site) meetBetween(prog ...string) {
 	s.t.Helper()
 	server := s.start("n1", prog...)
 	server.listening("18515")
@@ -74,7 +74,7 @@ func testNamespaces(t *testing.T, cred *syscall.Credential) {
 	require.Contains(t, out, "inet6 fd77::2/64")
 	require.Contains(t, s.run("n2", "ibv_devinfo", "-v"), "GID[  1]:\t\t::ffff:10.77.0.2, RoCE v2")
 	for _, gid := range fewer(1, []string{"1", "2", "0"}) { // IPv4, IPv6, link-local
-		s.meet("ibv_rc_pingpong", "-d", "rvt0", "-g", gid, "-n", "50")
+		s.meetBetween("ibv_rc_pingpong", "-d", "rvt0", "-g", gid, "-n", "50")
 	}
 	for _, n := range s.report().Nodes {
 		require.Equal(t, "active", n.State)
@@ -140,7 +140,7 @@ func TestCaptureBetweenNamespaces(t *testing.T) {
 	s := network(t, nil, "--nodes", "2")
 	shark := s.start("n1", "tshark", "-l", "-n", "-i", "eth0", "-Y", "infiniband", "-T", "fields", "-e", "ip.src", "-e", "infiniband.bth.opcode", "-c", "60")
 	shark.until("Capturing on")
-	s.meet("ibv_rc_pingpong", "-d", "rvt0", "-g", "1", "-n", "30", "-s", "512")
+	s.meetBetween("ibv_rc_pingpong", "-d", "rvt0", "-g", "1", "-n", "30", "-s", "512")
 	shark.until("10.77.0.1\t4") // SEND ONLY
 	shark.until("10.77.0.2\t4")
 }
