@@ -273,9 +273,9 @@ func netPair(t *testing.T) (a, b *site) {
 	return sites[0], sites[1]
 }
 
-// TestLibfabric: the verbs provider looks for addresses of network devices other than
+// TestLibfabricConnections: the verbs provider looks for addresses of network devices other than
 // the loopback one.
-func TestLibfabric(t *testing.T) {
+func TestLibfabricConnections(t *testing.T) {
 	need(t, "fi_pingpong")
 	a, b := netPair(t)
 	lines := []string{"fi_pingpong -p verbs -e msg -I 20 -S 1024"}
