@@ -29,6 +29,7 @@ var built struct {
 	dir      string
 	rvtsim   string
 	programs error // why the C programs are not there
+	cm       error // the same for those of librdmacm and librpma
 }
 
 func TestMain(m *testing.M) {
@@ -57,7 +58,9 @@ func setUp(m *testing.M) (int, error) {
 	if out, err := exec.Command("go", append(build, "../../cmd/rvtsim")...).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, out)
 	}
-	built.programs = compile(dir)
+	if built.programs = compile(dir); built.programs == nil {
+		built.cm = compileCM(dir)
+	}
 	return m.Run(), nil
 }
 
@@ -72,10 +75,25 @@ func compile(dir string) error {
 	if out, err := exec.Command(built.rvtsim, "shim", dir).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	sources, _ := filepath.Glob("progs/*.c")
+	return compileAll(dir, "progs/*.c", "-libverbs", "-pthread", "-ldl")
+}
+
+// compileCM makes the C programs that use librdmacm and librpma.
+func compileCM(dir string) error {
+	for _, header := range []string{"/usr/include/rdma/rdma_cma.h", "/usr/include/librpma.h"} {
+		if _, err := os.Stat(header); err != nil {
+			return errors.New(header + " is missing")
+		}
+	}
+	return compileAll(dir, "progs/cm/*.c", "-lrpma", "-lrdmacm", "-libverbs", "-pthread")
+}
+
+func compileAll(dir, pattern string, libs ...string) error {
+	sources, _ := filepath.Glob(pattern)
 	for _, src := range sources {
 		name := strings.TrimSuffix(filepath.Base(src), ".c")
-		out, err := exec.Command("cc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, name), src, "-libverbs", "-pthread", "-ldl").CombinedOutput()
+		args := append([]string{"-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, name), src}, libs...)
+		out, err := exec.Command("cc", args...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", src, err, out)
 		}
@@ -95,11 +113,22 @@ func missing(t *testing.T, what string) {
 // program returns the path of a C program of ours.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	if built.programs != nil {
-		if strings.HasSuffix(built.programs.Error(), "is missing") {
-			missing(t, built.programs.Error())
+	return binary(t, name, built.programs)
+}
+
+// cmProgram is program for those of librdmacm and librpma.
+func cmProgram(t *testing.T, name string) string {
+	t.Helper()
+	return binary(t, name, errors.Join(built.programs, built.cm))
+}
+
+func binary(t *testing.T, name string, why error) string {
+	t.Helper()
+	if why != nil {
+		if strings.HasSuffix(why.Error(), "is missing") {
+			missing(t, why.Error())
 		}
-		t.Fatal(built.programs)
+		t.Fatal(why)
 	}
 	return filepath.Join(built.dir, name)
 }

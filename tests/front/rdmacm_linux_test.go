@@ -125,6 +125,27 @@ func TestRDMACMRefused(t *testing.T) {
 	s.empty()
 }
 
+// TestOwnCMPrograms: our programs of librdmacm and librpma, which say themselves what is
+// wrong: the pages of rpma_cq_get_wc and rdma_get_recv_comp, and what connections go
+// through.
+func TestOwnCMPrograms(t *testing.T) {
+	abis, connections := []string{"rxe"}, "200"
+	if *full {
+		abis, connections = []string{"rxe", "rvt"}, "1000"
+	}
+	for _, abi := range abis {
+		s := up(t, 1, "--abi", abi)
+		for _, prog := range [][]string{{"getcomp", s.addrs[0]}, {"rpma", s.addrs[0]}, {"manage", s.addrs[0], connections}} {
+			t.Run(abi+"/"+prog[0], func(t *testing.T) {
+				out, err := s.try("n1", append([]string{cmProgram(t, prog[0])}, prog[1:]...)...)
+				require.NoError(t, err, "%s", out)
+				require.Contains(t, out, "ok")
+			})
+		}
+		s.empty()
+	}
+}
+
 // TestPersistentServer: one server, clients one after the other.
 func TestPersistentServer(t *testing.T) {
 	need(t, "rping")
