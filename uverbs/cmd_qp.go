@@ -20,6 +20,7 @@ type qpObj struct {
 	sqRing     ring
 	rqRing     ring
 	cap        qpCaps
+	asked      qpCaps
 	sigAll     bool
 	groups     []ib.GID // multicast groups it is attached to
 	events     asyncEvents
@@ -63,8 +64,12 @@ func createQPEx(k *call) error {
 	return nil
 }
 
+// created is the core's part of the answer. As in the kernel, the sizes of the queues are
+// those asked for, though more may fit into a ring; ibv_query_qp tells.
 func (o *qpObj) created() createQPResp {
-	return createQPResp{QPHandle: o.handle, QPN: uint32(o.q.QPN), Cap: o.cap}
+	c := o.cap
+	c.MaxSendWR, c.MaxRecvWR = o.asked.MaxSendWR, o.asked.MaxRecvWR
+	return createQPResp{QPHandle: o.handle, QPN: uint32(o.q.QPN), Cap: c}
 }
 
 // mapInfo is the provider's part of the answer: where the rings are.
@@ -128,6 +133,9 @@ func (k *call) createQP(b *qpBody) (*qpObj, error) {
 	}
 	if err := k.grantCaps(b, srq != nil, &o.cap); err != nil {
 		return nil, err
+	}
+	if o.asked = b.Cap; srq != nil {
+		o.asked.MaxRecvWR = 0
 	}
 	init := qp.InitAttr{Context: o, SendCQ: scq.cq, RecvCQ: rcq.cq, Type: typ, SQSigAll: o.sigAll, Cap: o.cap.core()}
 	if srq != nil {
@@ -243,6 +251,9 @@ func (o *qpObj) destroy(d *rvt.Device, now vtime.Time) error {
 	o.q.Context = nil
 	if o.sq != nil {
 		o.showPostable(false)
+	}
+	if o.rq != nil {
+		o.q.RQ = noRecvs{} // who keeps the QP to explain it must not look at the ring
 	}
 	o.freeRings()
 	c := o.ctx

@@ -157,7 +157,7 @@ func createQPIoctl(k *ioctlCall) error {
 	if err != nil {
 		return err
 	}
-	k.out(attrQPRespCap, o.cap)
+	k.out(attrQPRespCap, o.created().Cap)
 	k.out(attrQPRespNum, uint32(o.q.QPN))
 	k.outDriver(o.mapInfo())
 	k.created(attrQPHandle, o.handle)

@@ -398,3 +398,16 @@ func TestMemoryGone(t *testing.T) {
 	require.Len(t, w, 1)
 	require.Equal(t, ib.WCRemOpErr, w[0].Status)
 }
+
+// TestHistoryOfDestroyed: whoever keeps a QP to explain what became of it does not look
+// at its ring once that is gone.
+func TestHistoryOfDestroyed(t *testing.T) {
+	x := newPair(t, 1, ib.QPTypeRC, nil)
+	q := x.b.h.d.QP(ib.QPN(x.qb.qpn))
+	x.qb.recv(1, x.qb.sge(0, 64))
+	require.Equal(t, 1, q.History().Receives)
+	var ev eventsResp
+	x.b.ok(cmdDestroyQP, destroyObject{respAddr, x.qb.handle, 0}, 4, &ev)
+	x.qb.recv(2, x.qb.sge(0, 64)) // a program may still write to its mapping
+	require.Zero(t, q.History().Receives)
+}
