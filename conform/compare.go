@@ -49,14 +49,22 @@ func (s *Suite) judge(c *Case, ref *Record, got *outcome) *Result {
 	res := &Result{Case: c.Name, What: c.What, Reqs: c.Reqs, Verdict: Pass, Measured: s.kernel[c.Name], Record: got.Record}
 	res.Record.N = ref.N
 	want := s.exp.expect(c, ref, got.sent)
-	reference, cells := ref.cells(), got.cells()
+	reference, cells := ref.Cells(), got.Cells()
 	for _, cell := range cellOrder {
 		plain, codes := cells[cell], false
 		if strings.HasSuffix(string(cell), ".s") || strings.HasSuffix(string(cell), ".r") {
 			plain, codes = withoutCauses(plain)
 		}
 		d := Diff{Cell: cell, Reference: reference[cell], Got: cells[cell]}
+		free, open := want.open[cell]
 		switch {
+		case open && plain == reference[cell]:
+			continue
+		case open:
+			d.Explained, d.Reasons = true, []Reason{free}
+			if res.Verdict == Pass {
+				res.Verdict = Explained
+			}
 		case plain != want.cells[cell]:
 			d.Want = want.cells[cell]
 			if d.Want == "" {

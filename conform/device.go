@@ -77,7 +77,15 @@ func newDevice(prof qp.Profile, drv qp.Driver) (DUT, error) {
 
 func (d *device) Close() {}
 
-func (d *device) Memory() (uint64, []byte) { return memBase, d.mem.Buf }
+func (d *device) Memory() (uint64, int) { return memBase, len(d.mem.Buf) }
+
+func (d *device) Peek(off uint64, n int) []byte { return slices.Clone(d.mem.Buf[off : off+uint64(n)]) }
+
+func (d *device) Poke(off uint64, b []byte) { copy(d.mem.Buf[off:], b) }
+
+func (d *device) Address() ib.GID { return d.gid }
+
+func (d *device) Err() error { return nil }
 
 // pump carries out what is due now: it takes what the device sends and collects events.
 func (d *device) pump() {

@@ -63,10 +63,17 @@ type Outcome interface {
 	// AsyncEvent takes the oldest asynchronous event.
 	AsyncEvent() (Event, bool)
 	// Wait lets time pass until something may have happened, at most d. It returns how
-	// long it was. A device in real time may sleep a little instead.
+	// long it was. A device in real time sleeps a little instead.
 	Wait(d time.Duration) time.Duration
-	// Memory is the program's memory, whose first byte is at address base.
-	Memory() (base uint64, buf []byte)
+	// Memory tells where the program's memory is. On a fresh device it is zero.
+	Memory() (base uint64, size int)
+	// Peek and Poke read and write it, from an offset on. What they name is inside.
+	Peek(off uint64, n int) []byte
+	Poke(off uint64, b []byte)
+	// Address is the device's own GID.
+	Address() ib.GID
+	// Err is why the device cannot be used any more; nil for one that works.
+	Err() error
 }
 
 // Network is what a DUT may offer besides: a hand on the wire. Cases that need it say so

@@ -34,6 +34,7 @@ type expectation struct {
 	why   map[Cell][]Reason
 	sent  map[string]wrInfo
 	ud    bool
+	open  map[Cell]Reason // cells that may hold anything
 }
 
 // Reason explains a difference: the rule that decides it and a sentence.
@@ -93,8 +94,15 @@ func isReceive(c *completion) bool {
 //
 //	case NAME RULE sentence
 //	  CELL value...          "-" for empty; a line that starts with ";" goes on
+//	  CELL reference         what was said before is taken back
+//	  CELL any               nobody knows: a race in real time
 func parseExpectations(file, text string) (*expectations, error) {
 	x := &expectations{cases: map[string][]*difference{}}
+	return x, x.add(file, text)
+}
+
+// add reads one more file. What it says of a cell replaces what was said before.
+func (x *expectations) add(file, text string) error {
 	var cur *difference
 	var cell Cell
 	for i, line := range strings.Split(text, "\n") {
@@ -107,7 +115,7 @@ func parseExpectations(file, text string) (*expectations, error) {
 		}
 		if strings.HasPrefix(trimmed, ";") {
 			if cur == nil || cell == "" {
-				return nil, bad("nothing to go on with")
+				return bad("nothing to go on with")
 			}
 			cur.cells[cell] += trimmed
 			continue
@@ -116,10 +124,10 @@ func parseExpectations(file, text string) (*expectations, error) {
 			name, value, _ := strings.Cut(trimmed, " ")
 			cell = Cell(name)
 			if cur == nil || !slices.Contains(cellOrder, cell) {
-				return nil, bad("no cell %q", name)
+				return bad("no cell %q", name)
 			}
 			if _, ok := cur.cells[cell]; ok {
-				return nil, bad("%s is there already", cell)
+				return bad("%s is there already", cell)
 			}
 			if value = strings.TrimSpace(value); value == "-" {
 				value = ""
@@ -130,13 +138,13 @@ func parseExpectations(file, text string) (*expectations, error) {
 		}
 		f := head(trimmed)
 		if len(f) < 4 || len(f[3]) < 10 {
-			return nil, bad("want \"always|case NAME RULE sentence\"")
+			return bad("want \"always|case NAME RULE sentence\"")
 		}
 		switch f[0] {
 		case "always":
 			apply, ok := generals[f[1]]
 			if !ok {
-				return nil, bad("no general difference %q", f[1])
+				return bad("no general difference %q", f[1])
 			}
 			x.general = append(x.general, general{f[1], f[2], f[3], apply})
 		case "case":
@@ -147,16 +155,16 @@ func parseExpectations(file, text string) (*expectations, error) {
 			x.cases[f[1]] = append(x.cases[f[1]], cur)
 			cell = ""
 		default:
-			return nil, bad("want always or case, found %q", f[0])
+			return bad("want always or case, found %q", f[0])
 		}
 	}
-	return x, nil
+	return nil
 }
 
 // expect builds what a case is to give: the reference's record, changed by the general
 // differences, then by the case's own. Values of the case's own are complete.
 func (x *expectations) expect(c *Case, ref *Record, sent map[string]wrInfo) *expectation {
-	e := &expectation{cells: ref.cells(), why: map[Cell][]Reason{}, sent: sent, ud: c.isUD()}
+	e := &expectation{cells: ref.Cells(), why: map[Cell][]Reason{}, sent: sent, ud: c.isUD(), open: map[Cell]Reason{}}
 	for _, g := range x.general {
 		for _, q := range queueNames {
 			cell := Cell(q)
@@ -169,6 +177,15 @@ func (x *expectations) expect(c *Case, ref *Record, sent map[string]wrInfo) *exp
 	}
 	for _, d := range x.cases[c.Name] {
 		for _, cell := range d.done {
+			if d.cells[cell] == "any" {
+				e.open[cell] = Reason{d.req, d.why}
+				continue
+			}
+			if d.cells[cell] == "reference" {
+				e.cells[cell] = ref.Cells()[cell]
+				delete(e.why, cell)
+				continue
+			}
 			e.cells[cell] = strings.ReplaceAll(d.cells[cell], ";", "; ")
 			e.cells[cell] = strings.ReplaceAll(e.cells[cell], ";  ", "; ")
 			e.why[cell] = []Reason{{d.req, d.why}}

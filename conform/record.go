@@ -37,8 +37,8 @@ var queueNames = []string{"A.s", "A.r", "B.s", "B.r"}
 // cellOrder is the order in which cells are compared and printed.
 var cellOrder = []Cell{CellCalls, "A.s", "A.r", "B.s", "B.r", CellStates, CellAsync, CellObs}
 
-// cells takes a record apart.
-func (r *Record) cells() map[Cell]string {
+// Cells takes a record apart, for comparisons.
+func (r *Record) Cells() map[Cell]string {
 	m := map[Cell]string{CellCalls: r.Calls, CellStates: r.States, CellAsync: r.Async, CellObs: r.Obs}
 	byQueue := map[Cell][]string{}
 	if r.Completions != "" {

@@ -43,7 +43,6 @@ type endpoint struct {
 type runner struct {
 	dut  DUT
 	base uint64
-	buf  []byte
 	cfg  settings
 	rec  Record
 	mrs  map[string]MRKeys
@@ -91,9 +90,9 @@ type outcome struct {
 func runCase(d DUT, c *Case) (outcome, error) {
 	r := &runner{dut: d, cfg: defaultSettings(), mrs: map[string]MRKeys{}, keys: map[string]ib.RKey{}, eps: map[string]*endpoint{}, cqe: map[string]int{}, sent: map[string]wrInfo{}, vars: map[string]string{}}
 	r.rec = Record{Scenario: c.Name, What: c.What}
-	r.base, r.buf = d.Memory()
-	if len(r.buf) != memBytes {
-		return outcome{}, fmt.Errorf("the device's program has %d bytes of memory, want %d", len(r.buf), memBytes)
+	var size int
+	if r.base, size = d.Memory(); size != memBytes {
+		return outcome{}, fmt.Errorf("the device's program has %d bytes of memory, want %d", size, memBytes)
 	}
 	r.fill()
 	if err := r.prepare(); err != nil {
@@ -103,6 +102,9 @@ func runCase(d DUT, c *Case) (outcome, error) {
 		if err := r.step(&c.Steps[i]); err != nil {
 			return outcome{}, fmt.Errorf("%s:%d: %w", c.File, c.Steps[i].Line, err)
 		}
+		if err := d.Err(); err != nil {
+			return outcome{}, fmt.Errorf("%s:%d: %w", c.File, c.Steps[i].Line, err)
+		}
 	}
 	r.states("A", "B")
 	r.asyncEvents(endEvents)
@@ -110,10 +112,11 @@ func runCase(d DUT, c *Case) (outcome, error) {
 }
 
 func (r *runner) fill() {
-	clear(r.buf)
-	for i := range srcBytes {
-		r.buf[srcOff+i] = 'a' + byte(i%26)
+	b := make([]byte, srcBytes)
+	for i := range b {
+		b[i] = 'a' + byte(i%26)
 	}
+	r.dut.Poke(srcOff, b)
 }
 
 // prepare creates the domain and the regions that every case has.

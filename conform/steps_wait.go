@@ -3,6 +3,7 @@ package conform
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -68,39 +69,44 @@ func doState(r *runner, a *args) result {
 	return result{}
 }
 
-// region returns n bytes of the program's memory.
-func (r *runner) region(place string, n int) ([]byte, error) {
+// region checks that n bytes at a place are in the program's memory.
+func region(place string, n int) (off uint64, err error) {
 	o, err := offset(place)
+	if err == nil && (n < 0 || o+uint64(n) > memBytes) {
+		err = fmt.Errorf("%d bytes at %s leave the memory", n, place)
+	}
+	return o, err
+}
+
+// read returns n bytes of the program's memory.
+func (r *runner) read(place string, n int) ([]byte, error) {
+	o, err := region(place, n)
 	if err != nil {
 		return nil, err
 	}
-	if n < 0 || o+uint64(n) > memBytes {
-		return nil, fmt.Errorf("%d bytes at %s leave the memory", n, place)
-	}
-	return r.buf[o : o+uint64(n)], nil
+	return r.dut.Peek(o, n), nil
 }
 
 // doFill sets bytes of the program's memory.
 func doFill(r *runner, a *args) result {
-	b, err := r.region(a.name("place"), a.int("len", 0))
+	n := a.int("len", 0)
+	o, err := region(a.name("place"), n)
 	if err != nil {
 		a.fail("%v", err)
 		return result{}
 	}
-	for i, v := 0, byte(a.num("byte", 0)); i < len(b); i++ {
-		b[i] = v
-	}
+	r.dut.Poke(o, bytes.Repeat([]byte{byte(a.num("byte", 0))}, n))
 	return result{}
 }
 
 // doStore64 writes a number in the byte order of the host.
 func doStore64(r *runner, a *args) result {
-	b, err := r.region(a.name("place"), 8)
+	o, err := region(a.name("place"), 8)
 	if err != nil {
 		a.fail("%v", err)
 		return result{}
 	}
-	binary.LittleEndian.PutUint64(b, uint64(a.num("value", 0)))
+	r.dut.Poke(o, binary.LittleEndian.AppendUint64(nil, uint64(a.num("value", 0))))
 	return result{}
 }
 
@@ -180,11 +186,11 @@ func exprEqual(r *runner, w []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	a, err := r.region(w[0], n)
+	a, err := r.read(w[0], n)
 	if err != nil {
 		return "", err
 	}
-	b, err := r.region(w[1], n)
+	b, err := r.read(w[1], n)
 	if err != nil {
 		return "", err
 	}
@@ -195,7 +201,7 @@ func exprEqual(r *runner, w []string) (string, error) {
 }
 
 func exprU64(r *runner, w []string) (string, error) {
-	b, err := r.region(w[0], 8)
+	b, err := r.read(w[0], 8)
 	if err != nil {
 		return "", err
 	}
@@ -203,7 +209,7 @@ func exprU64(r *runner, w []string) (string, error) {
 }
 
 func exprChar(r *runner, w []string) (string, error) {
-	b, err := r.region(w[0], 1)
+	b, err := r.read(w[0], 1)
 	if err != nil {
 		return "", err
 	}
@@ -216,7 +222,7 @@ func exprHex(r *runner, w []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b, err := r.region(w[0], n)
+	b, err := r.read(w[0], n)
 	if err != nil {
 		return "", err
 	}
@@ -229,8 +235,15 @@ func exprHex(r *runner, w []string) (string, error) {
 			fmt.Fprintf(&s, "%02x", v)
 		}
 	}
-	return s.String(), nil
+	// The address of the reference device stands for that of any.
+	return strings.ReplaceAll(s.String(), ipv4(r.dut.Address()), ipv4(referenceGID)), nil
 }
+
+// referenceGID is the address of the device that gave the reference records.
+var referenceGID = ib.GIDFromIPv4(10, 77, 0, 1)
+
+// ipv4 is the IPv4 address of a GID as hexadecimal digits.
+func ipv4(g ib.GID) string { return hex.EncodeToString(g[12:]) }
 
 func exprCap(r *runner, w []string) (string, error) {
 	ep := r.eps[w[0]]

@@ -18,11 +18,15 @@ var files embed.FS
 type Suite struct {
 	Profile string
 	Cases   []*Case
+	// Repeat is how often a case that fails is carried out again: for devices in real
+	// time, where a busy machine makes things late.
+	Repeat int
 	// reference holds the record that each case is compared with; kernel says whether
 	// it was measured on a real device or written down from the specification.
 	reference map[string]*Record
 	kernel    map[string]bool
 	exp       *expectations
+	extra     []string // cases that Expect said something about
 }
 
 // Profiles are the kinds of device that there are expectations for.
@@ -93,6 +97,29 @@ func (s *Suite) readReference(jsonl []byte, kernel bool) error {
 	return nil
 }
 
+// Expect adds expectations for a device that is not just of a profile: a driver or a
+// library stands between, say. The format is that of expect/PROFILE.txt; what the text
+// says of a cell replaces what the profile says.
+func (s *Suite) Expect(file, text string) error {
+	extra, err := parseExpectations(file, text)
+	if err == nil {
+		s.extra = append(s.extra, extra.order...)
+		err = s.exp.add(file, text)
+	}
+	if err != nil {
+		return fmt.Errorf("conform: %w", err)
+	}
+	for _, name := range extra.order {
+		if s.reference[name] == nil {
+			return fmt.Errorf("conform: %s: there is no case %s", file, name)
+		}
+	}
+	return nil
+}
+
+// Expected returns the cases that Expect said something about.
+func (s *Suite) Expected() []string { return s.extra }
+
 // MakeDUT makes a fresh device for a case.
 type MakeDUT func() (DUT, error)
 
@@ -105,6 +132,9 @@ func (s *Suite) Run(dut MakeDUT, keep func(name string) bool) (*Report, error) {
 			continue
 		}
 		res, err := s.runOne(dut, c)
+		for i := 0; i < s.Repeat && err == nil && res.Verdict == Fail; i++ {
+			res, err = s.runOne(dut, c)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("conform: case %s: %w", c.Name, err)
 		}

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -22,6 +25,8 @@ type conformFlags struct {
 	json    string
 	junit   string
 	verbose bool
+	client  string
+	expect  string
 }
 
 func newConform() *cobra.Command {
@@ -38,20 +43,26 @@ answered: return values, completions, states, asynchronous events, memory.
   FAIL       differs and nothing explains it
 
 Cases that were not measured are compared with what the kernel's source says.
-Any FAIL makes the exit code 1.`,
-		Example: "  rvtsim conform --profile rxe\n  rvtsim conform --run 'loc_|rem_' -v\n  rvtsim conform --junit conform.xml --json conform.json",
+Any FAIL makes the exit code 1.
+
+With --client the cases are carried out by a program over libibverbs instead, in real
+time, on the device that it finds: tests/conform/client/client.c. --profile says which answers
+are expected of that device.`,
+		Example: "  rvtsim conform --profile rxe\n  rvtsim conform --run 'loc_|rem_' -v\n  rvtsim conform --junit conform.xml --json conform.json\n  rvtsim conform --profile rxe --client './client -d rxe0'",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runConform(cmd.OutOrStdout(), f) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runConform(cmd.OutOrStdout(), cmd.ErrOrStderr(), f) },
 	}
 	cmd.Flags().StringVar(&f.profile, "profile", "ibta", "profile of the device: ibta, rdmavt or rxe")
 	cmd.Flags().StringVar(&f.run, "run", "", "only cases whose name matches this regular expression")
 	cmd.Flags().StringVar(&f.json, "json", "", "write the results as JSON to this file (- for standard output)")
 	cmd.Flags().StringVar(&f.junit, "junit", "", "write the results as JUnit XML to this file")
+	cmd.Flags().StringVar(&f.client, "client", "", "carry the cases out with this `COMMAND`, a program over libibverbs")
+	cmd.Flags().StringVar(&f.expect, "expect", "", "read more expected differences from this file, of the device behind --client")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "print each explained difference, and the requirements one by one")
 	return cmd
 }
 
-func runConform(out io.Writer, f conformFlags) error {
+func runConform(out, errout io.Writer, f conformFlags) error {
 	prof, ok := qp.ProfileByName(f.profile)
 	if !ok {
 		return usage(fmt.Errorf("conform: unknown profile %q: expected ibta, rdmavt or rxe", f.profile))
@@ -64,9 +75,9 @@ func runConform(out io.Writer, f conformFlags) error {
 		}
 		keep = re.MatchString
 	}
-	rep, err := conform.RunProfile(prof, keep)
+	rep, err := conformReport(errout, prof, f, keep)
 	if err != nil {
-		return usage(err)
+		return err
 	}
 	if len(rep.Results) == 0 {
 		return usage(fmt.Errorf("conform: no case matches %q", f.run))
@@ -81,6 +92,46 @@ func runConform(out io.Writer, f conformFlags) error {
 		return &exitError{Code: exitFail}
 	}
 	return nil
+}
+
+// conformReport runs the suite on a device of ours, or on a client's.
+func conformReport(errout io.Writer, prof qp.Profile, f conformFlags, keep func(string) bool) (*conform.Report, error) {
+	if f.client == "" {
+		if f.expect != "" {
+			return nil, usage(errors.New("conform: --expect is about the device of a --client"))
+		}
+		rep, err := conform.RunProfile(prof, keep)
+		if err != nil {
+			return nil, usage(err)
+		}
+		return rep, nil
+	}
+	s, err := conform.Load(prof.Name)
+	if err != nil {
+		return nil, usage(err)
+	}
+	if f.expect != "" {
+		text, err := os.ReadFile(f.expect)
+		if err != nil {
+			return nil, usage(err)
+		}
+		if err := s.Expect(filepath.Base(f.expect), string(text)); err != nil {
+			return nil, usage(err)
+		}
+	}
+	cmd := exec.Command("sh", "-c", f.client)
+	cmd.Stderr = errout
+	c, err := conform.StartClient(cmd)
+	if err != nil {
+		return nil, envErr(err)
+	}
+	defer c.Close()
+	s.Repeat = 2
+	rep, err := s.Run(c.Fresh, keep)
+	if err != nil {
+		return nil, envErr(err)
+	}
+	return rep, nil
 }
 
 // writeConform writes the files that were asked for.

@@ -41,7 +41,7 @@ func findProgram(name string) string {
 
 // writeInitramfs makes the initramfs. It takes well under a second, so it is made anew
 // each time rather than kept.
-func writeInitramfs(name string, k *kernel, agent string) error {
+func writeInitramfs(name string, k *kernel, agent, client string) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
@@ -55,6 +55,7 @@ func writeInitramfs(name string, k *kernel, agent string) error {
 	b.modules(k)
 	b.busybox()
 	b.program("bin/agent", agent)
+	b.program("bin/conform-client", client)
 	for i, p := range guestPrograms {
 		switch from := findProgram(p); {
 		case from != "":

@@ -32,6 +32,9 @@ func (g *Guest) Dial(ctx context.Context) (*Session, error) {
 	return &Session{conn: c, r: bufio.NewReaderSize(c, 1<<16)}, nil
 }
 
+// DialClient starts the client of the conformance suite.
+func (g *Guest) DialClient(ctx context.Context) (net.Conn, error) { return g.dial(ctx, "client") }
+
 // Close ends the program, and with it all of its objects.
 func (s *Session) Close() error { return s.conn.Close() }
 

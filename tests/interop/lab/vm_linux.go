@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rvtsim/rvtsim/tests/conform"
 )
 
 // Config describes a virtual machine. The zero value is ready to use.
@@ -107,8 +109,12 @@ func (g *Guest) boot(ctx context.Context, k *kernel, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	client, err := conform.Compile(g.dir)
+	if err != nil {
+		return err
+	}
 	initrd := filepath.Join(g.dir, "initramfs")
-	if err := writeInitramfs(initrd, k, agent); err != nil {
+	if err := writeInitramfs(initrd, k, agent, client); err != nil {
 		return err
 	}
 	if err := g.start(k.image, initrd, cfg.Pcap); err != nil {

@@ -5,7 +5,8 @@
  * line: "sh COMMAND" runs a shell command, with its output on the connection and
  * "exit STATUS" as the last line; "verbs" starts a verbs program that is driven by lines
  * of the form "command key=value ...". Each of them is answered by one line, "ok" with
- * more keys and values or "error ERRNO what". When the connection ends everything that
+ * more keys and values or "error ERRNO what"; "client" is the client of the conformance
+ * suite. When the connection ends everything that
  * it made is gone. Objects are named by small numbers that the other side chooses.
  */
 #define _GNU_SOURCE /* POLLRDHUP */
@@ -538,8 +539,13 @@ static void session(int fd)
 		shell_session(line + 3, fd);
 	else if (!strcmp(line, "verbs"))
 		verbs_session();
+	else if (!strcmp(line, "client")) {
+		dup2(fd, 0);
+		dup2(fd, 1);
+		execl("/bin/conform-client", "conform-client", NULL);
+	}
 	else
-		fail(EINVAL, "sh or verbs");
+		fail(EINVAL, "sh, verbs or client");
 }
 
 int main(int argc, char **argv)
