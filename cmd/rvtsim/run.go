@@ -120,8 +120,9 @@ func runFile(ctx context.Context, out io.Writer, path string, f runFlags, seed *
 // runError sorts what ended a run before its time.
 func runError(ctx context.Context, err error) error {
 	var env *runner.EnvError
+	var outside *envProblem
 	switch {
-	case errors.As(err, &env):
+	case errors.As(err, &env), errors.As(err, &outside) && ctx.Err() == nil:
 		return envErr(err)
 	case ctx.Err() != nil:
 		return &exitError{exitFail, errors.New("interrupted")}

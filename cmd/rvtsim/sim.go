@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/rvtsim/rvtsim/internal/report"
 	"github.com/rvtsim/rvtsim/internal/runner"
 	"github.com/rvtsim/rvtsim/internal/simreport"
+	"github.com/rvtsim/rvtsim/internal/sweep"
 	"github.com/rvtsim/rvtsim/internal/topology"
 )
 
@@ -38,12 +40,17 @@ type simFlags struct {
 	trace    bool
 	packets  int
 	shrink   string
+	set      map[string]string
+	sweep    string
+	nats     string
+	worker   bool
+	patience time.Duration
 }
 
 func newSim() *cobra.Command {
 	var f simFlags
 	cmd := &cobra.Command{
-		Use:   "sim FILE",
+		Use:   "sim FILE | --sweep FILE | --worker",
 		Short: "Simulate a topology at scale, in virtual time",
 		Long: `Sim carries a topology file out in virtual time, once for each seed, several seeds
 at a time. It prints how long work requests and flows took, the use of each port, and
@@ -54,14 +61,28 @@ run. It is the same on every machine.
 
 A check that fails is printed with a command that repeats it. --until stops at a moment
 and --trace shows the last packets before it. --shrink looks for the smallest file that
-still fails in the same way.`,
+still fails in the same way.
+
+--sweep runs one simulation for each combination of seeds and parameters that a file
+names, spread over workers through NATS JetStream: those of this command, with a server
+of its own, or those that "rvtsim sim --worker --nats URL" starts on any machine. A
+worker that vanishes loses nothing: its job is given to another.`,
 		Example: "  rvtsim sim examples/incast.yaml --nodes 101 --html incast.html\n" +
 			"  rvtsim sim examples/chaos.yaml --seed 1..20 --check all\n" +
-			"  rvtsim sim examples/incast.yaml --until 100us --trace",
-		Args: cobra.ExactArgs(1),
+			"  rvtsim sim examples/incast.yaml --until 100us --trace\n" +
+			"  rvtsim sim --sweep examples/sweeps/incast.yaml",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			switch {
+			case (len(args) == 1) == (f.sweep != "" || f.worker) || f.sweep != "" && f.worker:
+				return usage(errors.New("sim: want one of a topology file, --sweep FILE, and --worker"))
+			case f.worker:
+				return runWorker(ctx, cmd.OutOrStdout(), &f)
+			case f.sweep != "":
+				return runSweep(ctx, cmd.OutOrStdout(), &f)
+			}
 			return runSim(ctx, cmd.OutOrStdout(), args[0], &f)
 		},
 	}
@@ -77,6 +98,11 @@ still fails in the same way.`,
 	fs.StringVar(&f.until, "until", "", "stop at `EVENT`: a time such as 1.5ms, the number of an event, or the first "+strings.Join(runner.MomentNames, ", "))
 	fs.BoolVar(&f.trace, "trace", false, "print the last packets before the end")
 	fs.IntVar(&f.packets, "packets", 30, "how many packets --trace prints")
+	fs.StringToStringVar(&f.set, "set", nil, "replace a value of the file, by its path: network.loss=1%")
+	fs.StringVar(&f.sweep, "sweep", "", "run the sweep of `FILE`")
+	fs.StringVar(&f.nats, "nats", "", "`URL` of NATS servers that have JetStream, in place of a server inside this command")
+	fs.BoolVar(&f.worker, "worker", false, "work for sweeps of others, until interrupted")
+	fs.DurationVar(&f.patience, "patience", sweep.DefaultPatience, "how long a worker may be silent before its job goes to another")
 	fs.StringVar(&f.shrink, "shrink", "", "if a seed fails, write the smallest file that fails in the same way to `FILE`")
 	return cmd
 }
@@ -128,7 +154,7 @@ func parseMoment(s string) (*runner.Moment, error) {
 }
 
 func newSimJob(path string, f *simFlags) (*simJob, error) {
-	file, err := topology.LoadWith(path, topology.Options{Nodes: f.nodes})
+	file, err := topology.LoadWith(path, topology.Options{Nodes: f.nodes, Set: f.set})
 	if err != nil {
 		return nil, err
 	}
@@ -332,6 +358,9 @@ func (j *simJob) command(seed uint64) string {
 	c := "rvtsim sim " + j.path + " --seed " + strconv.FormatUint(seed, 10)
 	if j.flags.nodes > 0 {
 		c += " --nodes " + strconv.Itoa(j.flags.nodes)
+	}
+	for _, k := range slices.Sorted(maps.Keys(j.flags.set)) {
+		c += " --set " + k + "=" + j.flags.set[k]
 	}
 	if j.flags.duration > 0 {
 		c += " --for " + j.flags.duration.String()

@@ -123,6 +123,7 @@ var table = []Rule{
 	{Package: "internal/runner", Kind: Open, Reason: "carries out a topology file in virtual time or on sockets"},
 	{Package: "internal/report", Kind: Open, Reason: "prints results"},
 	{Package: "internal/simreport", Kind: Open, Reason: "prints results of simulations: tables, plots, JSON, CSV"},
+	{Package: "internal/sweep", Kind: Open, Reason: "spreads simulations over machines by NATS"},
 	{Package: "internal/shrink", Kind: Open, Reason: "makes files that fail smaller"},
 	{Package: "internal/replay", Kind: Open, Reason: "re-runs a recorded run"},
 	{Package: "internal/daemon/...", Kind: Open, Reason: "hosts devices for other processes"},

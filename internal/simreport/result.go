@@ -260,3 +260,7 @@ func cdf(l *report.Latency) (points []Point) {
 	}
 	return points
 }
+
+// Thin drops what is bulky and of little use among very many results: all ports but the
+// first n.
+func (r *Result) Thin(n int) { r.Ports = r.Ports[:min(len(r.Ports), n)] }

@@ -2,6 +2,8 @@ package topology
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -163,7 +165,22 @@ func (d *decoder) sequence(v value, expected string) ([]value, bool) {
 }
 
 // text returns the text of a scalar; null is not one.
-func (d *decoder) text(v value) (string, bool) { return scalarText(d.resolve(v)) }
+func (d *decoder) text(v value) (string, bool) {
+	n := d.resolve(v)
+	if s, ok := d.options.Set[v.path]; ok {
+		return s, true
+	}
+	return scalarText(n)
+}
+
+// checkSet reports values that were to be replaced and are not there.
+func (d *decoder) checkSet() {
+	for _, path := range slices.Sorted(maps.Keys(d.options.Set)) {
+		if !d.given(path) {
+			d.problem(path, "found no value to replace with %s; expected the path of one that the file has, such as network.latency or traffic[0].size", quote(d.options.Set[path]))
+		}
+	}
+}
 
 // isMapping and isSequence test without reporting.
 func (d *decoder) isMapping(v value) bool {
@@ -317,5 +334,9 @@ func (d *decoder) mismatch(v value, expected string) {
 	if n == nil {
 		return // an alias without anchor, which resolve has reported
 	}
-	d.problem(v.path, "found %s; expected %s", describe(n), expected)
+	found := describe(n)
+	if s, ok := d.options.Set[v.path]; ok {
+		found = quote(s)
+	}
+	d.problem(v.path, "found %s; expected %s", found, expected)
 }

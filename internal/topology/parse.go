@@ -28,6 +28,9 @@ type Options struct {
 	// Nodes is how many nodes there shall be in all, 0 for as many as the file says: the
 	// only group of the file grows or shrinks.
 	Nodes int
+	// Set replaces single values of the file: by path, as messages name it
+	// ("network.loss", "traffic[0].size"), what shall stand there.
+	Set map[string]string
 }
 
 // LoadWith is Load with options.
@@ -53,23 +56,12 @@ func Parse(name string, b []byte) (*File, error) { return ParseWith(name, b, Opt
 
 // ParseWith is Parse with options.
 func ParseWith(name string, b []byte, o Options) (*File, error) {
-	if len(b) > MaxFileBytes {
-		return nil, tooLong(name, int64(len(b)))
+	d, root, err := open(name, b, o)
+	if err != nil {
+		return nil, err
 	}
-	if p := checkText(name, b); p != nil {
-		return nil, Problems{*p}
-	}
-	tree, problem := parseYAML(name, b)
-	if problem != nil {
-		return nil, Problems{*problem}.placed(b)
-	}
-	d := &decoder{file: name, options: o, at: map[string]position{"": {1, 1}}, anchors: map[string]ast.Node{}}
-	root, ok := d.document(tree)
-	var f *File
-	if ok {
-		d.collectAnchors(root)
-		f = decodeFile(d, value{root, ""})
-	}
+	f := decodeFile(d, root)
+	d.checkSet()
 	if len(d.problems) > 0 {
 		return nil, d.problems.placed(b)
 	}
@@ -77,6 +69,27 @@ func ParseWith(name string, b []byte, o Options) (*File, error) {
 		f.Name = runName(name)
 	}
 	return f, nil
+}
+
+// open turns a text into a decoder and the value to begin with.
+func open(name string, b []byte, o Options) (*decoder, value, error) {
+	if len(b) > MaxFileBytes {
+		return nil, value{}, tooLong(name, int64(len(b)))
+	}
+	if p := checkText(name, b); p != nil {
+		return nil, value{}, Problems{*p}
+	}
+	tree, problem := parseYAML(name, b)
+	if problem != nil {
+		return nil, value{}, Problems{*problem}.placed(b)
+	}
+	d := &decoder{file: name, options: o, at: map[string]position{"": {1, 1}}, anchors: map[string]ast.Node{}}
+	root, ok := d.document(tree)
+	if !ok {
+		return nil, value{}, d.problems.placed(b)
+	}
+	d.collectAnchors(root)
+	return d, value{root, ""}, nil
 }
 
 // runName is the base name without extension.

@@ -30,6 +30,7 @@ func Reference() string {
 	section(&b, &faultObject)
 	actionTable(&b)
 	section(&b, &randomObject)
+	section(&b, &sweepObject)
 	b.WriteString("\n## Words\n\nStatuses of completions: " + code(statusNames) + ".\n")
 	b.WriteString("\nAsynchronous events: " + code(eventNames) + ".\n")
 	b.WriteString("\nReasons for drops: " + code(dropNames) + ".\n")
