@@ -70,6 +70,23 @@ func OpenDevice(socket, node string, index uint32, pid, mem int) (*Client, *Open
 	return c, &Opened{Token: h.token, Memory: a.Files[0], Bell: bell}, nil
 }
 
+// OpenCM opens the connection manager's device file of a node, like OpenDevice. r is the
+// program's descriptor, a pipe that is readable while events wait; w is its other end,
+// which reports an error when nobody has r any more. Both belong to the caller.
+func OpenCM(socket, node string, pid, mem int) (c *Client, token uint64, r, w int, err error) {
+	c = &Client{}
+	a, h, err := c.introduce(socket, &request{op: opOpen, kind: devCM, node: node, arg: uint64(pid)}, mem)
+	if err != nil {
+		return nil, 0, -1, -1, err
+	}
+	if len(a.Files) != 2 {
+		closeAll(a.Files)
+		c.Close()
+		return nil, 0, -1, -1, unix.EIO
+	}
+	return c, h.token, a.Files[0], a.Files[1], nil
+}
+
 // Attach makes a connection to an open context for another process that shares it.
 func Attach(socket string, token uint64, pid, mem int) (*Client, error) {
 	c := &Client{}

@@ -23,14 +23,19 @@ type contexts struct {
 	mu      sync.RWMutex // guards what follows
 	byFile  map[fileID]*context
 	byWatch map[int]*context
+
+	// Channels of the connection manager: who has nobody at the other end of its pipe
+	// shows in the set.
+	epoll  int
+	byPipe map[int32]*context
 }
 
-// context is one open device: the memfd of the daemon's that stands for it in programs,
-// and a connection for each process that uses it.
+// context is one open device: the memfd of the daemon's that stands for it in programs, or
+// for the connection manager a pipe, and a connection for each process that uses it.
 type context struct {
 	id     fileID
 	index  uint32
-	memory int // as the daemon passed it; nobody else has this description
+	memory int // as the daemon passed it; nobody else has this description. Of a pipe the write end
 	token  uint64
 	bell   *daemon.Bell
 	watch  int
@@ -55,8 +60,13 @@ func newContexts() (*contexts, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init1", err)
 	}
-	s := &contexts{inotify: fd, byFile: map[fileID]*context{}, byWatch: map[int]*context{}}
+	s := &contexts{inotify: fd, byFile: map[fileID]*context{}, byWatch: map[int]*context{}, byPipe: map[int32]*context{}}
+	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		_ = unix.Close(fd)
+		return nil, os.NewSyscallError("epoll_create", err)
+	}
 	go s.watch()
+	go s.watchPipes()
 	return s, nil
 }
 
@@ -100,6 +110,9 @@ func describe(name string) (int, unix.Errno) {
 func (s *contexts) add(c *context) unix.Errno {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.index == cmDevice {
+		return s.addPipe(c)
+	}
 	w, err := unix.InotifyAddWatch(s.inotify, ownFD(c.memory), unix.IN_CLOSE_WRITE)
 	if err != nil {
 		return err.(unix.Errno)
@@ -153,9 +166,13 @@ func (c *context) inUse() bool {
 func (s *contexts) end(c *context) {
 	s.mu.Lock()
 	delete(s.byFile, c.id)
-	delete(s.byWatch, c.watch)
+	if c.index == cmDevice {
+		s.removePipe(c)
+	} else {
+		delete(s.byWatch, c.watch)
+		_, _ = unix.InotifyRmWatch(s.inotify, uint32(c.watch))
+	}
 	s.mu.Unlock()
-	_, _ = unix.InotifyRmWatch(s.inotify, uint32(c.watch))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -166,7 +183,9 @@ func (s *contexts) end(c *context) {
 		k.close()
 	}
 	c.conns = nil
-	c.bell.Close()
+	if c.bell != nil {
+		c.bell.Close()
+	}
 	_ = unix.Close(c.memory)
 }
 

@@ -101,6 +101,9 @@ func (s *supervisor) write(t *target, fd int32, addr, n uint64) outcome {
 	if n == 0 || n > maxCommand {
 		return status(unix.EINVAL)
 	}
+	if c.index == cmDevice {
+		return s.writeCM(t, c, fd, addr, int(n))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.command(t, addr, int(n))
@@ -156,7 +159,7 @@ func (c *context) command(t *target, addr uint64, n int) outcome {
 	if e != 0 {
 		return status(e)
 	}
-	if qp, bell := daemon.DoorbellOf(data); bell && c.bell.Ring(qp) {
+	if qp, bell := daemon.DoorbellOf(data); bell && c.bell != nil && c.bell.Ring(qp) {
 		return outcome{val: int64(n)}
 	}
 	a, err := k.client.Write(data, t.inode)
@@ -166,7 +169,7 @@ func (c *context) command(t *target, addr uint64, n int) outcome {
 // ioctl is RDMA_VERBS_IOCTL; its argument begins with the length of it all.
 func (s *supervisor) ioctl(t *target, fd int32, addr uint64) outcome {
 	c := s.contexts.at(t, fd)
-	if c == nil {
+	if c == nil || c.index == cmDevice { // the pipe has no such ioctl either
 		return passOn
 	}
 	var length [2]byte
@@ -286,7 +289,12 @@ func (c *context) sourceOf(t *target, fd int32) (int, unix.Errno) {
 			_ = unix.Close(got)
 		}
 	}
-	src, e := describe(t.fdPath(fd))
+	src, e := -1, unix.Errno(0)
+	if c.index == cmDevice {
+		src, e = openFile(t.fdPath(fd), unix.O_RDONLY)
+	} else {
+		src, e = describe(t.fdPath(fd))
+	}
 	if e == 0 && !c.is(src) { // closed or replaced meanwhile, by another thread
 		_ = unix.Close(src)
 		e = unix.EBADF

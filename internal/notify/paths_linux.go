@@ -84,6 +84,8 @@ func (s *supervisor) open(t *target, dirfd int32, addr, flags64 uint64) outcome 
 		return status(unix.EEXIST)
 	case flags&unix.O_DIRECTORY != 0 && !dir:
 		return status(unix.ENOTDIR)
+	case device && index == cmDevice && flags&unix.O_PATH == 0:
+		return s.openCM(t, flags)
 	case device && flags&unix.O_PATH == 0:
 		return s.openDevice(t, index, flags)
 	case dir && flags&(unix.O_ACCMODE|unix.O_CREAT) != 0 && flags&unix.O_PATH == 0:
@@ -123,6 +125,9 @@ func dress(st *unix.Stat_t, index uint32) {
 }
 
 func deviceNumber(index uint32) uint64 {
+	if index == cmDevice {
+		return unix.Mkdev(uverbs.CMMajor, uverbs.CMMinor)
+	}
 	return unix.Mkdev(uverbs.UverbsMajor, uverbs.UverbsMinorBase+index)
 }
 

@@ -84,8 +84,15 @@ func (v view) locate(p string, base func() (string, bool)) (string, bool) {
 // Device files, by the kind of struct rvtsim_req.
 const uverbsPrefix = "/dev/infiniband/uverbs"
 
-// deviceAt returns the number of the verbs device that a path in the view names.
+// cmDevice stands for the number of the connection manager's device.
+const cmDevice = ^uint32(0)
+
+// deviceAt returns the number of the verbs device that a path in the view names, or
+// cmDevice.
 func deviceAt(p string) (index uint32, ok bool) {
+	if path.Clean(p) == "/dev/infiniband/rdma_cm" {
+		return cmDevice, true
+	}
 	s, ok := strings.CutPrefix(path.Clean(p), uverbsPrefix)
 	if !ok || len(s) > 4 || s != "0" && strings.HasPrefix(s, "0") {
 		return 0, false

@@ -48,7 +48,7 @@ func TestDeviceAt(t *testing.T) {
 	for path, want := range map[string]int{
 		"/dev/infiniband/uverbs0": 0, "/dev/infiniband/uverbs12": 12, "/dev/infiniband/./uverbs3": 3,
 		"/dev/infiniband/uverbs": -1, "/dev/infiniband/uverbs00": -1, "/dev/infiniband/uverbs-1": -1,
-		"/dev/infiniband/uverbs12345": -1, "/dev/infiniband/rdma_cm": -1, "/sys/class/infiniband": -1,
+		"/dev/infiniband/uverbs12345": -1, "/dev/infiniband/rdma_cm": int(cmDevice), "/dev/infiniband/rdma_cm0": -1, "/sys/class/infiniband": -1,
 	} {
 		n, ok := deviceAt(path)
 		require.Equal(t, want >= 0, ok, path)

@@ -146,6 +146,25 @@ func TestOwnCMPrograms(t *testing.T) {
 	}
 }
 
+// TestSeccompCM has nothing preloaded: the supervisor waits for events in the place of
+// programs.
+func TestSeccompCM(t *testing.T) {
+	need(t, "rping")
+	s := notified(t, nil, 2)
+	s.connect("n1", "n2", talkers[0])
+	for _, prog := range [][]string{{"getcomp", s.addrs[0]}, {"rpma", s.addrs[0]}, {"manage", s.addrs[0], "20"}} {
+		out, err := s.try("n1", append([]string{cmProgram(t, prog[0])}, prog[1:]...)...)
+		require.NoError(t, err, "%s: %s", prog[0], out)
+	}
+	s.empty()
+	// Of a program that is killed while it waits nothing is left.
+	srv := s.start("n1", "rping", "-s", "-a", s.addrs[0])
+	s.listens(srv, "n1", 1)
+	require.NoError(t, srv.cmd.Process.Kill())
+	_ = srv.wait()
+	s.empty()
+}
+
 // TestPersistentServer: one server, clients one after the other.
 func TestPersistentServer(t *testing.T) {
 	need(t, "rping")
