@@ -78,6 +78,8 @@ func (s *story) run() {
 
 // TestEachMessageLostOnce loses, repeats, or delays each message of a connection once.
 // Both programs must see what they see on a perfect network.
+//
+// req: CM-TIME-02
 func TestEachMessageLostOnce(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		perfect := newStory(t, keep)
@@ -113,6 +115,8 @@ func TestEachMessageLostOnce(t *testing.T) {
 
 // TestBothDisconnect: both sides disconnect at once; each sees one DISCONNECTED and has
 // to disconnect once more.
+//
+// req: CM-DISC-02
 func TestBothDisconnect(t *testing.T) {
 	w := newWorld(t, 2, nil)
 	a, b := w.established()
@@ -133,6 +137,8 @@ func TestBothDisconnect(t *testing.T) {
 }
 
 // TestBothConnect: two nodes connect to each other at once; these are two connections.
+//
+// req: CM-CONN-07
 func TestBothConnect(t *testing.T) {
 	w := newWorld(t, 2, nil)
 	var ids []*ID
@@ -152,6 +158,8 @@ func TestBothConnect(t *testing.T) {
 }
 
 // TestSelf connects a node with itself.
+//
+// req: CM-CONN-07
 func TestSelf(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	n := w.nodes[0]
@@ -169,6 +177,8 @@ func TestSelf(t *testing.T) {
 
 // TestVanish: the peer is gone for good in each state; everything ends by itself once
 // the program has done its part.
+//
+// req: CM-TIME-03
 func TestVanish(t *testing.T) {
 	for _, c := range []struct {
 		make func(*peer, state) *ID
@@ -200,6 +210,8 @@ func TestVanish(t *testing.T) {
 
 // TestStorm connects 1,000 ids at once, to a backlog of 128 that is fetched in time, and
 // takes them all down again.
+//
+// req: CM-CONN-08
 func TestStorm(t *testing.T) {
 	w := newWorld(t, 2, nil)
 	na, nb := w.nodes[0], w.nodes[1]

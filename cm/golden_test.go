@@ -53,6 +53,7 @@ func (r *replay) client(space PortSpace, typ ib.QPType, s ServiceID, private []b
 	return n.resolved(space, typ, n.addr(h.SrcPort), r.w.nodes[1].addr(port))
 }
 
+// req: CM-WIRE-01 CM-WIRE-02 CM-WIRE-03
 func TestReplayRC(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -94,6 +95,7 @@ func TestReplayRC(t *testing.T) {
 	}
 }
 
+// req: CM-WIRE-02 CM-REJ-01
 func TestReplayNoListener(t *testing.T) {
 	r := newReplay(t, "cm_rej_no_listener")
 	req := r.message(0).(*REQ)
@@ -109,6 +111,7 @@ func TestReplayNoListener(t *testing.T) {
 	require.Len(t, ev.Conn.Private, REJPrivateBytes)
 }
 
+// req: CM-WIRE-02 CM-SIDR-01
 func TestReplaySIDR(t *testing.T) {
 	r := newReplay(t, "cm_ud_sidr_udaddy")
 	w := r.w

@@ -33,6 +33,8 @@ func TestCreateID(t *testing.T) {
 }
 
 // TestBind checks who keeps whom from a port.
+//
+// req: CM-ADDR-01 CM-ADDR-02 CM-ADDR-03
 func TestBind(t *testing.T) {
 	v6 := ib.GID{0xfd, 15: 1}
 	w := newWorld(t, 1, nil)
@@ -84,6 +86,7 @@ func TestBind(t *testing.T) {
 	require.NoError(t, n.id(PSTCP, ib.QPTypeRC).Bind(one), "both are for one family only")
 }
 
+// req: CM-ADDR-01
 func TestPortZero(t *testing.T) {
 	n := newWorld(t, 1, func(_ int, c *Config) { c.PortLow, c.PortHigh = 100, 103 }).nodes[0]
 	var ids []*ID
@@ -177,6 +180,8 @@ func TestResolve(t *testing.T) {
 }
 
 // TestNeighbour checks a destination that answers late, or never.
+//
+// req: CM-ADDR-04
 func TestNeighbour(t *testing.T) {
 	up := false
 	w := newWorld(t, 1, func(_ int, c *Config) { c.Neighbour = func(_, _ ib.GID) bool { return up } })
@@ -202,6 +207,8 @@ func TestNeighbour(t *testing.T) {
 
 // TestParameters checks the parameters that either side sees, and the QP attributes that
 // follow from them.
+//
+// req: CM-CONN-02 CM-CONN-03
 func TestParameters(t *testing.T) {
 	w := newWorld(t, 2, nil)
 	a, b := w.established()
@@ -275,6 +282,8 @@ func TestAttrBeforeConnection(t *testing.T) {
 }
 
 // TestPrivateData checks every length at every limit, and that data arrive.
+//
+// req: CM-DATA-01 CM-DATA-02
 func TestPrivateData(t *testing.T) {
 	data := func(n int) []byte { return bytes.Repeat([]byte{0xa5}, n) }
 	padded := func(n, size int) []byte { return append(data(n), make([]byte, size-n)...) }
@@ -320,6 +329,8 @@ func TestPrivateData(t *testing.T) {
 }
 
 // TestBacklog: requests beyond the backlog are neither lost nor refused.
+//
+// req: CM-ADDR-05
 func TestBacklog(t *testing.T) {
 	w := newWorld(t, 2, nil)
 	na, nb := w.nodes[0], w.nodes[1]
@@ -350,6 +361,8 @@ func TestBacklog(t *testing.T) {
 }
 
 // TestListenerDestroyed: requests not fetched are refused, fetched ones live on.
+//
+// req: CM-REJ-03
 func TestListenerDestroyed(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	p := newPeer(w)
@@ -369,6 +382,8 @@ func TestListenerDestroyed(t *testing.T) {
 }
 
 // TestSilentUntilAccept: what happens to a request before accept is no event.
+//
+// req: CM-CONN-05
 func TestSilentUntilAccept(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	p := newPeer(w)
@@ -379,6 +394,7 @@ func TestSilentUntilAccept(t *testing.T) {
 	require.Empty(t, p.take(), "there is nobody to refuse")
 }
 
+// req: CM-SIDR-01
 func TestSIDRRules(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	p := newPeer(w)
@@ -421,6 +437,7 @@ func TestSIDRRules(t *testing.T) {
 	require.Len(t, p.n.events, 5, "two hosts may use the same request ID")
 }
 
+// req: CM-SIDR-01 CM-SIDR-02
 func TestSIDRAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -459,6 +476,7 @@ func TestSIDRAnswers(t *testing.T) {
 	require.Equal(t, -110, p.n.last(EventUnreachable).Status)
 }
 
+// req: CM-CONN-06
 func TestNotify(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	p := newPeer(w)
@@ -470,6 +488,7 @@ func TestNotify(t *testing.T) {
 	require.Equal(t, []EventType{EventConnectRequest, EventEstablished}, p.n.types(id), "the late RTU is no news")
 }
 
+// req: CM-FILE-05
 func TestDeviceRemoval(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	p := newPeer(w)
@@ -511,6 +530,7 @@ func TestDeviceRemoval(t *testing.T) {
 	w.checkEmpty()
 }
 
+// req: CM-MCAST-01
 func TestMulticast(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	n := w.nodes[0]

@@ -271,6 +271,7 @@ var bothTable = []row{
 	{stTimeWait, destroy, stTimeWait, nil, nil},
 }
 
+// req: CM-REJ-03 CM-REJ-04 CM-DISC-01 CM-DISC-04
 func TestStates(t *testing.T) {
 	for _, side := range []struct {
 		name  string
@@ -312,6 +313,8 @@ func TestStates(t *testing.T) {
 }
 
 // TestRefusals checks the content of REJ in the states that may send one.
+//
+// req: CM-REJ-02
 func TestRefusals(t *testing.T) {
 	guid := be.AppendUint64(nil, 0x505400fffe770001)
 	for _, c := range []struct {
@@ -351,6 +354,8 @@ func TestRefusals(t *testing.T) {
 }
 
 // TestREQRefused checks the requests that nobody gets to see.
+//
+// req: CM-REJ-06
 func TestREQRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -403,6 +408,8 @@ func TestREQRefused(t *testing.T) {
 }
 
 // TestStale checks what a REQ or REP about a QP that has a live connection does.
+//
+// req: CM-REJ-05
 func TestStale(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	p := newPeer(w)
@@ -435,6 +442,8 @@ func TestStale(t *testing.T) {
 }
 
 // TestUnknown checks messages about exchanges that do not exist.
+//
+// req: CM-WIRE-04
 func TestUnknown(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	p := newPeer(w)
@@ -450,6 +459,8 @@ func TestUnknown(t *testing.T) {
 }
 
 // TestForeign checks what is not a message of the connection manager.
+//
+// req: CM-WIRE-04 CM-WIRE-05
 func TestForeign(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	n := w.nodes[0]
@@ -499,6 +510,8 @@ func timing(w *world, d time.Duration) (at []vtime.Time) {
 }
 
 // TestTimers checks how often and how long everything is repeated, to the nanosecond.
+//
+// req: CM-TIME-01
 func TestTimers(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -540,6 +553,8 @@ func TestTimers(t *testing.T) {
 }
 
 // TestTimeWait checks its length, and which ends of it are told.
+//
+// req: CM-DISC-03
 func TestTimeWait(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -569,6 +584,8 @@ func TestTimeWait(t *testing.T) {
 }
 
 // TestHostileREQ: a REQ with timeout 0 cannot make the manager a source of floods.
+//
+// req: CM-TIME-04
 func TestHostileREQ(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	p := newPeer(w)

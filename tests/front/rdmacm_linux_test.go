@@ -86,6 +86,7 @@ var talkers = []talker{
 	{server: "cmtime -b ADDR -c 30", client: "cmtime -s ADDR -c 30", says: "disconnect", stays: true},
 }
 
+// req: CM-PROG-01
 func TestRDMACM(t *testing.T) {
 	need(t, "rping", "ucmatose", "udaddy", "rdma_server", "rstream", "riostream", "cmtime")
 	list := fewer(2, talkers)
@@ -113,6 +114,8 @@ func TestRDMACM(t *testing.T) {
 }
 
 // TestRDMACMRefused: nobody listens, and what is not there to be resolved.
+//
+// req: CM-REJ-01
 func TestRDMACMRefused(t *testing.T) {
 	need(t, "rping")
 	s := up(t, 2)
@@ -128,6 +131,8 @@ func TestRDMACMRefused(t *testing.T) {
 // TestOwnCMPrograms: our programs of librdmacm and librpma, which say themselves what is
 // wrong: the pages of rpma_cq_get_wc and rdma_get_recv_comp, and what connections go
 // through.
+//
+// req: CM-COMP-01 CM-RPMA-01 CM-RPMA-02 CM-RPMA-03 CM-FILE-02 CM-FILE-04 CM-CONN-04 CM-CONN-08 CM-DATA-01
 func TestOwnCMPrograms(t *testing.T) {
 	abis, connections := []string{"rxe"}, "200"
 	if *full {
@@ -185,6 +190,8 @@ func TestPersistentServer(t *testing.T) {
 }
 
 // TestMulticastJoin: members on both nodes get what a third sends.
+//
+// req: CM-MCAST-01
 func TestMulticastJoin(t *testing.T) {
 	need(t, "mckey")
 	s := up(t, 2)
@@ -226,6 +233,8 @@ func TestCopy(t *testing.T) {
 }
 
 // TestPerftestCM: perftest finds its peer by librdmacm, at a port of it.
+//
+// req: CM-PROG-01
 func TestPerftestCM(t *testing.T) {
 	need(t, "ib_send_bw")
 	s := up(t, 2)
@@ -247,6 +256,8 @@ func TestPerftestCM(t *testing.T) {
 }
 
 // TestOtherPrograms: qperf and fio, which connect by librdmacm.
+//
+// req: CM-PROG-01
 func TestOtherPrograms(t *testing.T) {
 	s := up(t, 2)
 	t.Run("fio", func(t *testing.T) {

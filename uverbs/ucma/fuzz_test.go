@@ -15,6 +15,8 @@ import (
 // FuzzWrite lets two programs, of which one has two channels, write what they like. It
 // looks for panics, answers that do not fit, counts that are wrong, numbers that clash,
 // and events that wait unannounced.
+//
+// req: CM-FILE-02 CM-FILE-03 CM-FILE-06
 func FuzzWrite(f *testing.F) {
 	for _, seed := range [][]byte{
 		{0, 0, 0, 1, 0, 2, 0, 4, 0, 6, 1, 5, 1, 8, 0, 12, 0, 10, 0, 1},

@@ -76,6 +76,8 @@ var constants = []struct {
 
 // TestLayout compares the structures with those of the installed headers, as the C
 // compiler lays them out.
+//
+// req: CM-FILE-01
 func TestLayout(t *testing.T) {
 	var src strings.Builder
 	src.WriteString("#include <stdio.h>\n#include <stddef.h>\n#include <rdma/ib_user_sa.h>\n#include <rdma/rdma_user_cm.h>\nint main(void) {\n")

@@ -14,6 +14,8 @@ import (
 
 // TestLife is a connection from the first command to the last, as rping and ucmatose
 // give them.
+//
+// req: CM-CONN-01 CM-CONN-02 CM-CONN-03 CM-DISC-01 CM-DISC-03 CM-FILE-03
 func TestLife(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -69,6 +71,8 @@ func TestLife(t *testing.T) {
 }
 
 // TestPrivateData: what fits, what does not, and what comes out.
+//
+// req: CM-DATA-01 CM-DATA-02
 func TestPrivateData(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -122,6 +126,8 @@ func TestPrivateData(t *testing.T) {
 }
 
 // TestRefusals: which reasons a program sees.
+//
+// req: CM-REJ-01 CM-REJ-02 CM-REJ-03
 func TestRefusals(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -162,6 +168,8 @@ func TestRefusals(t *testing.T) {
 
 // TestWriteErrors: what a write() returns before a command is looked at, and how the
 // arguments of commands are checked.
+//
+// req: CM-FILE-01
 func TestWriteErrors(t *testing.T) {
 	w := newWorld(t)
 	p := w.nodes[0].open()
@@ -215,6 +223,8 @@ func TestWriteErrors(t *testing.T) {
 }
 
 // TestAddresses: both generations of BIND and RESOLVE, and what QUERY tells.
+//
+// req: CM-ADDR-01 CM-FILE-01
 func TestAddresses(t *testing.T) {
 	w := newWorld(t)
 	p := w.nodes[0].open()
@@ -288,6 +298,8 @@ func TestAddresses(t *testing.T) {
 }
 
 // TestOptions: values are read from the program's memory.
+//
+// req: CM-ADDR-02 CM-FILE-01
 func TestOptions(t *testing.T) {
 	w := newWorld(t)
 	p := w.nodes[0].open()
@@ -339,6 +351,8 @@ func TestOptions(t *testing.T) {
 }
 
 // TestBacklog: requests that nobody fetches are bounded; more are dropped and come again.
+//
+// req: CM-ADDR-05
 func TestBacklog(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -363,6 +377,8 @@ func TestBacklog(t *testing.T) {
 }
 
 // TestMigrate: an id moves with its events, and the count goes along.
+//
+// req: CM-FILE-03 CM-FILE-04
 func TestMigrate(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -398,6 +414,8 @@ func TestMigrate(t *testing.T) {
 }
 
 // TestMulticast: memberships have ids of their own, and events count twice.
+//
+// req: CM-MCAST-01 CM-MCAST-02 CM-FILE-03
 func TestMulticast(t *testing.T) {
 	w := newWorld(t)
 	p := w.nodes[0].open()
@@ -450,6 +468,8 @@ func TestMulticast(t *testing.T) {
 }
 
 // TestDatagrams: the request for the QP behind a service.
+//
+// req: CM-SIDR-01 CM-SIDR-02
 func TestDatagrams(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -476,6 +496,8 @@ func TestDatagrams(t *testing.T) {
 }
 
 // TestSilence: a peer that never answers, in every state that waits.
+//
+// req: CM-TIME-03 CM-CONN-06
 func TestSilence(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -505,6 +527,8 @@ func TestSilence(t *testing.T) {
 }
 
 // TestRemoval: the device goes away under its ids.
+//
+// req: CM-FILE-05
 func TestRemoval(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -528,6 +552,8 @@ func TestRemoval(t *testing.T) {
 }
 
 // TestClose: the last close of the descriptor is the end of every id.
+//
+// req: CM-DISC-04
 func TestClose(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.nodes[0].open(), w.nodes[1].open()
@@ -548,6 +574,8 @@ func TestClose(t *testing.T) {
 }
 
 // TestStorm: a thousand connections over one listener and one channel.
+//
+// req: CM-CONN-08
 func TestStorm(t *testing.T) {
 	const n = 1000
 	w := newWorld(t)
