@@ -53,8 +53,8 @@ func TestRXEIsTheKernel(t *testing.T) {
 			differ = append(differ, c.Case)
 		}
 	}
-	require.Equal(t, 96, measured)
-	require.Equal(t, []string{"sqd", "send_inv", "short_read_response"}, differ)
+	require.Equal(t, 100, measured)
+	require.Equal(t, []string{"sqd", "send_inv", "mw_range", "short_read_response"}, differ)
 }
 
 // TestSuiteBites turns one field of a profile or its driver round at a time: the suite

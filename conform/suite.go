@@ -21,6 +21,8 @@ type Suite struct {
 	// Repeat is how often a case that fails is carried out again: for devices in real
 	// time, where a busy machine makes things late.
 	Repeat int
+	// Foreign says that the device is not of this module: vendor_err is its own affair.
+	Foreign bool
 	// reference holds the record that each case is compared with; kernel says whether
 	// it was measured on a real device or written down from the specification.
 	reference map[string]*Record
@@ -63,12 +65,14 @@ func Load(profile string) (*Suite, error) {
 	if err := s.readReference(oracle.SoftRoCE61, true); err != nil {
 		return nil, err
 	}
-	added, err := files.ReadFile("expect/added.jsonl")
-	if err != nil {
-		return nil, err
-	}
-	if err := s.readReference(added, false); err != nil {
-		return nil, err
+	for file, measured := range map[string]bool{"expect/measured.jsonl": true, "expect/added.jsonl": false} {
+		records, err := files.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.readReference(records, measured); err != nil {
+			return nil, err
+		}
 	}
 	text, err := files.ReadFile("expect/" + profile + ".txt")
 	if err != nil {

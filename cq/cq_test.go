@@ -338,3 +338,24 @@ func fuzzHostile(t *testing.T, u8 func() byte, data *[]byte) {
 		require.LessOrEqual(t, c.Len(), c.CQE())
 	}
 }
+
+// jumping is a ring whose consumer index jumps about.
+type jumping struct {
+	Ring
+	tail uint32
+}
+
+func (h *jumping) LoadTail() uint32 { return h.tail }
+
+// Whatever a program does to its index, no more is staged than the queue holds: what has
+// not been shown cannot have been taken.
+func TestStagedIsBounded(t *testing.T) {
+	r := &jumping{Ring: NewRing(2)}
+	c := New(2, r, false)
+	for i := range 2 {
+		require.True(t, c.Enter(&WC{WRID: uint64(i)}, false))
+		r.tail = uint32(i + 1) // as if it had been polled
+	}
+	require.False(t, c.Enter(&WC{WRID: 9}, false))
+	require.True(t, c.Overflowed())
+}

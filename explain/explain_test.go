@@ -307,3 +307,10 @@ func TestEverythingIsSaid(t *testing.T) {
 		require.Contains(t, explain.Call(ib.NewVerbError(e, "x", "", "y")), "\n  - ")
 	}
 }
+
+// TestNothingRemembered: a QP that was reset has no history, and the texts say so.
+func TestNothingRemembered(t *testing.T) {
+	h := &qp.History{QPN: 0x11, State: ib.StateErr}
+	require.Contains(t, explain.Completion(&cq.WC{WRID: 1, Status: ib.WCWRFlushErr, VendorErr: ib.CauseFlushAfter}, h, nil), "It was not carried out: the queue pair was in ERR. Nothing is remembered of why.")
+	require.Contains(t, explain.Completion(&cq.WC{WRID: 1, Status: ib.WCLocProtErr, VendorErr: ib.CauseLKeyUnknown}, h, nil), "Nothing more is remembered of it")
+}

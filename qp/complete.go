@@ -193,25 +193,36 @@ func (q *QP) usesKey(lkey ib.LKey, rkey ib.RKey) bool {
 
 // GatherFault is called by the owner when the payload of a packet that this QP emitted
 // could not be fetched. For a READ response that is the peer's business as well; a
-// request that was never sent is not.
+// request that was never sent is not. Which of several requests under way it was is not
+// known here: the oldest is taken for it, and the others are flushed.
 func (q *QP) GatherFault() {
 	if q.readOut {
 		q.MemoryFault()
 		return
 	}
 	q.Env.Ctr.MemoryFaults++
-	q.amend(q.SendCQ) // UC and UD complete when they emit
-	q.errorQP(ib.WCWRFlushErr, ib.CauseMemoryFault, ib.CauseMemoryFault, false)
+	switch told := q.amend(q.SendCQ); { // UC and UD complete when they emit
+	case !told && q.SLast != q.STail && q.can(ProcessSendOK):
+		q.Env.Ctr.SendErrors++
+		q.noteSend(ib.WCLocProtErr, ib.CauseMemoryFault)
+		q.SendComplete(ib.WCLocProtErr, ib.CauseMemoryFault)
+		q.errorQP(ib.WCWRFlushErr, ib.CauseFlushAfter, ib.CauseFlushAfter, false)
+	default:
+		q.errorQP(ib.WCWRFlushErr, ib.CauseMemoryFault, ib.CauseMemoryFault, false)
+	}
 	q.check()
 }
 
-// amend turns what is staged for this QP as success into the failure it is.
-func (q *QP) amend(c *cq.CQ) {
+// amend turns what is staged for this QP as success into the failure it is, and reports
+// whether there was anything.
+func (q *QP) amend(c *cq.CQ) (any bool) {
 	c.Amend(q.QPN, func(wc *cq.WC) {
 		if wc.Status == ib.WCSuccess {
+			any = true
 			*wc = cq.WC{WRID: wc.WRID, QPN: wc.QPN, Status: ib.WCLocProtErr, VendorErr: ib.CauseMemoryFault}
 		}
 	})
+	return any
 }
 
 // MemoryGone is called by the owner when the memory as a whole is no more. The program

@@ -317,3 +317,15 @@ func TestParseChecks(t *testing.T) {
 	require.ErrorContains(t, err, `unknown check "nonsense"`)
 	require.True(t, c.Any() && !Checks{}.Any())
 }
+
+// TestGuardWrongKey: the device whose key it is reports that a peer used an lkey.
+func TestGuardWrongKey(t *testing.T) {
+	b := newBench(t, All(), 1)
+	x, y := b.pair()
+	_, err := b.d.PostSend(x, []swqe.SendWR{{WRID: 1, Opcode: ib.WRRDMAWrite, RemoteAddr: 0x1800, RKey: ib.RKey(b.mr.LKey),
+		SGL: []mr.SGE{{Addr: 0x1000, Length: 8, LKey: b.mr.LKey}}}})
+	require.NoError(t, err)
+	b.settle()
+	require.Equal(t, []string{"STRICT-MEM-03"}, b.codes())
+	require.Equal(t, y, b.got[0].Subject)
+}

@@ -27,6 +27,7 @@ type conformFlags struct {
 	verbose bool
 	client  string
 	expect  string
+	foreign bool
 }
 
 func newConform() *cobra.Command {
@@ -48,7 +49,7 @@ Any FAIL makes the exit code 1.
 With --client the cases are carried out by a program over libibverbs instead, in real
 time, on the device that it finds: tests/conform/client/client.c. --profile says which answers
 are expected of that device.`,
-		Example: "  rvtsim conform --profile rxe\n  rvtsim conform --run 'loc_|rem_' -v\n  rvtsim conform --junit conform.xml --json conform.json\n  rvtsim conform --profile rxe --client './client -d rxe0'",
+		Example: "  rvtsim conform --profile rxe\n  rvtsim conform --run 'loc_|rem_' -v\n  rvtsim conform --junit conform.xml --json conform.json\n  rvtsim conform --profile rxe --foreign --client './client -d rxe0'",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runConform(cmd.OutOrStdout(), cmd.ErrOrStderr(), f) },
 	}
@@ -58,6 +59,7 @@ are expected of that device.`,
 	cmd.Flags().StringVar(&f.junit, "junit", "", "write the results as JUnit XML to this file")
 	cmd.Flags().StringVar(&f.client, "client", "", "carry the cases out with this `COMMAND`, a program over libibverbs")
 	cmd.Flags().StringVar(&f.expect, "expect", "", "read more expected differences from this file, of the device behind --client")
+	cmd.Flags().BoolVar(&f.foreign, "foreign", false, "the device behind --client is not of rvtsim: vendor_err may be anything")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "print each explained difference, and the requirements one by one")
 	return cmd
 }
@@ -126,7 +128,7 @@ func conformReport(errout io.Writer, prof qp.Profile, f conformFlags, keep func(
 		return nil, envErr(err)
 	}
 	defer c.Close()
-	s.Repeat = 2
+	s.Repeat, s.Foreign = 2, f.foreign
 	rep, err := s.Run(c.Fresh, keep)
 	if err != nil {
 		return nil, envErr(err)
