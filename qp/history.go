@@ -200,7 +200,8 @@ func (q *QP) History() History {
 		SRQ: q.SRQ != nil, NoRecvs: q.hist.noRecvs, RNRNAKs: q.NRNRNAKs, Resends: q.NRCResends, Timeouts: q.NTimeouts,
 		FlushCause: q.flushCause, Failures: append([]Failure(nil), q.hist.failures...), LastNAK: q.hist.lastNAK,
 	}
-	if rq := q.recvQueue(); rq != nil {
+	// The ring of a destroyed QP may be gone: a host reads its history later than that.
+	if rq := q.recvQueue(); rq != nil && !q.Destroy {
 		h.Receives = rq.Len()
 	}
 	if i := int(q.Attr.AV.SGIDIndex); i < len(q.Env.Sources) {

@@ -175,3 +175,18 @@ func TestRingThatLiesFlushesNothing(t *testing.T) {
 	a.d.Commit(0)
 	require.Empty(t, a.poll())
 }
+
+// unmapped is a receive ring whose memory is gone.
+type unmapped struct{ liar }
+
+func (unmapped) Len() int { panic("the ring is not there") }
+
+// TestHistoryOfDestroyedQP: the daemon reads it to explain a failure, later than the
+// program was killed and its rings unmapped.
+func TestHistoryOfDestroyedQP(t *testing.T) {
+	a := newHost(t, 1, nil)
+	q, err := a.d.CreateQP(a.pd, &qp.InitAttr{SendCQ: a.cq, RecvCQ: a.cq, RQ: unmapped{}, Type: ib.QPTypeRC, Cap: qp.Cap{MaxSendWR: 1, MaxRecvWR: 4, MaxRecvSGE: 1}})
+	require.NoError(t, err)
+	require.NoError(t, a.d.DestroyQP(0, q))
+	require.Zero(t, q.History().Receives)
+}
