@@ -56,6 +56,9 @@ func newChannel(bytes int) (*channel, *os.File, error) {
 	return &channel{w: os.NewFile(uintptr(p[1]), "uverbs-events"), ino: st.Ino, bytes: bytes}, r, nil
 }
 
+// writeEnd is what this package writes to.
+func (ch *channel) writeEnd() *os.File { return ch.w }
+
 // send gives a record to the program, without blocking.
 func (ch *channel) send(data []byte, count *uint32) {
 	r := record{count: count}

@@ -88,6 +88,7 @@ func (k *call) createCQ(cmd *exCreateCQ) (r createCQResp, drv []byte, err error)
 	if o.ring.size > 0 {
 		drv = k.c.dev.abi.mapInfo(nil, o.ring)
 	}
+	o.bequeath()
 	return createCQResp{CQHandle: o.handle, CQE: uint32(o.cq.CQE())}, drv, nil
 }
 
@@ -134,6 +135,7 @@ func resizeCQCmd(k *call) error {
 	}
 	k.c.free(o.ring)
 	o.ring = r
+	o.bequeath()
 	k.respond(resizeCQResp{CQE: uint32(o.cq.CQE())})
 	if r.size > 0 {
 		k.respondDriver(k.c.dev.abi.mapInfo(nil, r))
@@ -213,6 +215,7 @@ func (o *cqObj) destroy(d *rvt.Device) error {
 		return err
 	}
 	o.cq.Context = nil
+	o.ctx.withdraw(o.handle)
 	o.ctx.free(o.ring)
 	delete(o.ctx.objects, o.handle)
 	if o.ch != nil {

@@ -153,6 +153,7 @@ func (k *call) createQP(b *qpBody) (*qpObj, error) {
 	}
 	o.handle = c.add(o)
 	c.qps = append(c.qps, o)
+	o.bequeath(b.SendCQHandle, b.RecvCQHandle)
 	return o, nil
 }
 
@@ -255,8 +256,9 @@ func (o *qpObj) destroy(d *rvt.Device, now vtime.Time) error {
 	if o.rq != nil {
 		o.q.RQ = noRecvs{} // who keeps the QP to explain it must not look at the ring
 	}
-	o.freeRings()
 	c := o.ctx
+	c.withdraw(o.handle)
+	o.freeRings()
 	delete(c.objects, o.handle)
 	i := slices.Index(c.qps, o)
 	last := len(c.qps) - 1

@@ -233,6 +233,9 @@ func (c *Context) addAsync(verb string) (*os.File, error) {
 	}
 	l = append(l, ch)
 	c.asyncs.Store(&l)
+	if h, ok := c.mem.(Heir); ok {
+		h.BequeathEvents(ch.writeEnd())
+	}
 	return r, nil
 }
 

@@ -18,7 +18,7 @@ type attached struct {
 	token  uint64
 	cm     *cmFile // of an rdma_cm device: then there is nothing of the next five
 	ctx    *uverbs.Context
-	rings  *rings
+	rings  *legator
 	efd    int
 	bellID int32
 	open   bool // owned by the owner of the device
@@ -30,10 +30,12 @@ type attached struct {
 
 func newAttached(h *hosted, token uint64) (*attached, error) {
 	a := &attached{h: h, token: token, open: true, conns: map[*conn]struct{}{}}
-	var err error
-	if a.rings, err = newRings(); err != nil {
+	r, err := newRings()
+	if err != nil {
 		return nil, err
 	}
+	a.rings = &legator{rings: r, heir: h.heir, context: token}
+	h.heir.tell(&heirMessage{Op: heirOpen, Context: token, ABI: h.abi}, r.fd)
 	if a.efd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		a.rings.close()
 		return nil, os.NewSyscallError("eventfd", err)

@@ -26,6 +26,7 @@ type Daemon struct {
 	lock    *os.File
 	sock    *seqSocket
 	nodes   []*hosted
+	heir    *heir
 	desk    *desk
 	wg      sync.WaitGroup // accept loop and connections
 	stopped chan struct{}  // closed when somebody asked for the end
@@ -75,11 +76,13 @@ func (d *Daemon) open() error {
 		return err
 	}
 	_ = os.RemoveAll(viewDir(d.cfg.Name)) // of one that was killed
+	d.heir = startHeir(d.log)
 	for _, nc := range d.cfg.Nodes {
 		h, err := host(nc, d.cfg.ABI, d.desk)
 		if err != nil {
 			return err
 		}
+		h.heir, h.abi = d.heir, d.cfg.ABI
 		d.nodes = append(d.nodes, h)
 		if err := h.writeView(d.cfg.Name, d.cfg.public()); err != nil {
 			return err
@@ -103,6 +106,7 @@ func (d *Daemon) release() {
 		h.close()
 	}
 	d.desk.close()
+	d.heir.settle()
 	if d.lock != nil {
 		_ = os.RemoveAll(viewDir(d.cfg.Name))
 		unlockName(d.cfg.Name, d.lock)
@@ -129,6 +133,11 @@ func (d *Daemon) Close() {
 	conns := make([]*conn, 0, len(d.conns))
 	for c := range d.conns {
 		conns = append(conns, c)
+	}
+	for _, a := range d.contexts {
+		if a.rings != nil {
+			a.rings.leaving.Store(true)
+		}
 	}
 	d.mu.Unlock()
 	for _, h := range d.nodes {

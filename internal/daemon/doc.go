@@ -21,6 +21,13 @@
 // eventfd only if it was 0. The daemon sets it to 0 and then looks at the rings, so
 // whatever is posted after the look rings again.
 //
+// # When the daemon dies
+//
+// A program that polls makes no system call, so it would not notice. The daemon therefore
+// starts a second process, its heir, and tells it of every ring and every file of events.
+// When the daemon's end of their socket closes, the heir completes with errors what is
+// outstanding and sends DEVICE_FATAL. See heir_linux.go.
+//
 // # Trust
 //
 // A program can spoil its own objects only; a program that does not read its answers,

@@ -29,6 +29,8 @@ type hosted struct {
 	node     *node.Node
 	uv       *uverbs.Device
 	bells    *bells
+	heir     *heir
+	abi      string
 	cm       *cmHost
 	desk     *desk
 	troubles troubles

@@ -123,6 +123,16 @@ func (r *rings) Free(off uint64) {
 	_ = unix.Munmap(b)
 }
 
+// leave gives up this process's mappings and nothing else: the program goes on with what
+// is in the rings.
+func (r *rings) leave() {
+	for _, b := range r.blocks {
+		_ = unix.Munmap(b)
+	}
+	_ = unix.Munmap(r.page)
+	_ = unix.Close(r.fd)
+}
+
 // close frees everything. The program may keep its own mappings.
 func (r *rings) close() {
 	for off := range r.blocks {

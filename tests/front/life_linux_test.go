@@ -111,22 +111,21 @@ func TestStoppedProgramHoldsUpNobody(t *testing.T) {
 	s.empty()
 }
 
-// TestDaemonGoes ends the daemon under programs that wait for events: with warning they
-// get the event, without they get the end of the file, and errors from then on.
+// TestDaemonGoes ends the daemon under programs that wait for events, and under programs
+// that only poll: both learn of it, and get errors from then on.
 func TestDaemonGoes(t *testing.T) {
-	for _, c := range []struct {
-		signal syscall.Signal
-		says   string
-	}{{syscall.SIGTERM, "fatal"}, {syscall.SIGKILL, "end of file"}} {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		for _, abi := range []string{"rxe", "rvt"} {
-			t.Run(c.signal.String()+"/"+abi, func(t *testing.T) {
+			t.Run(signal.String()+"/"+abi, func(t *testing.T) {
 				s := up(t, 1, "--abi", abi)
-				v := s.start("n1", program(t, "victim"), "wait")
-				v.until("ready")
-				require.NoError(t, syscall.Kill(s.report().PID, c.signal))
-				require.NoError(t, v.wait(), "%s", v.output())
-				require.Contains(t, v.output(), c.says)
-				require.Contains(t, v.output(), "noticed")
+				waits, polls := s.start("n1", program(t, "victim"), "wait"), s.start("n1", program(t, "victim"), "poll")
+				waits.until("ready")
+				polls.until("polls")
+				require.NoError(t, syscall.Kill(s.report().PID, signal))
+				require.NoError(t, waits.wait(), "%s", waits.output())
+				require.Contains(t, waits.output(), "fatal")
+				require.NoError(t, polls.wait(), "%s", polls.output())
+				require.Contains(t, polls.output(), "noticed")
 			})
 		}
 	}
