@@ -30,6 +30,10 @@ func lossy() mem.Config {
 		Impairment: fabric.ImpairmentConfig{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05, ReorderDelay: 5 * time.Microsecond, Corrupt: 0.01}}}
 }
 
+func lossless() mem.Config {
+	return mem.Config{Default: mem.LinkConfig{Latency: time.Microsecond}}
+}
+
 func TestFlowOnALossyNetwork(t *testing.T) {
 	for _, op := range []ib.WROpcode{ib.WRSend, ib.WRRDMAWrite, ib.WRRDMARead, ib.WRAtomicFetchAndAdd, ib.WRSendWithInv, ib.WRRDMAWriteWithImm, ib.WRAtomicCmpAndSwp} {
 		t.Run(op.String(), func(t *testing.T) {

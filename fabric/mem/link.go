@@ -90,7 +90,7 @@ func (e *egress) admit(waiting uint64, n int, path *wire.Path) bool {
 	if limit := e.cfg.QueueBytes; limit > 0 && waiting+uint64(n) > uint64(limit) {
 		return false
 	}
-	if m := &e.cfg.ECN; m.MaxBytes > 0 && waiting > uint64(m.MinBytes) && path.TClass&ecnMask != 0 {
+	if m := &e.cfg.ECN; m.MaxBytes > 0 && waiting > uint64(m.MinBytes) {
 		if waiting >= uint64(m.MaxBytes) || e.draw() < m.Probability*float64(waiting-uint64(m.MinBytes))/float64(m.MaxBytes-m.MinBytes) {
 			path.TClass |= ecnMask
 			e.stats.Marked++
@@ -100,7 +100,7 @@ func (e *egress) admit(waiting uint64, n int, path *wire.Path) bool {
 }
 
 // ecnMask are the bits of the traffic class that say "congestion experienced" if both
-// are set, and "capable of being told so" if one is.
+// are set. Every packet is taken to be capable of it.
 const ecnMask = 3
 
 // draw returns a number from 0 to 1, from how many packets the port has seen: it needs no

@@ -94,7 +94,6 @@ func (w *fileWriter) node(n *Node) []string {
 	}
 	putKey(&k, "mtu", n.MTU.Bytes(), def.MTU.Bytes())
 	putKey(&k, "distinct_keys", n.DistinctKeys, false)
-	putKey(&k, "congestion_control", n.Congestion, def.Congestion)
 	var l keys
 	for _, x := range []struct {
 		name   string

@@ -64,7 +64,7 @@ defaults:
   node: {profile: rdmavt, strict: true, mtu: 2048, limits: {max_qp: 10, max_qp_wr: 100}}
   flow: {from: a, to: b, transport: rc, op: read, timeout: 4ms, srq: {limit: 3}, expect: {max_latency: 1s}}
 nodes:
-  - {name: a, address: "[fd00::1]:4791", strict: [poison, cq_size], distinct_keys: true, congestion_control: dcqcn}
+  - {name: a, address: "[fd00::1]:4791", strict: [poison, cq_size], distinct_keys: true}
   - {name: b, address: fd00::2, mtu: 4096, profile: rxe, limits: {max_cqe: 500, max_sge: 3, max_inline: 100, max_rd_atomic: 4, max_srq_wr: 70}}
   - {name: g, count: 4, address: fd00::10}
 network: {latency: 1us, jitter: 2us, bandwidth: 10Gbps, queue: 1MiB, loss: 1%, duplicate: 0.02, reorder: 3%, reorder_delay: 4us, corrupt: 5%}

@@ -20,7 +20,7 @@ func DefaultLimits() Limits {
 
 // defaultNode is a node before its entry is read.
 func defaultNode() Node {
-	return Node{Profile: ProfileIBTA, MTU: ib.MTU1024, Limits: DefaultLimits(), Congestion: CongestionNone}
+	return Node{Profile: ProfileIBTA, MTU: ib.MTU1024, Limits: DefaultLimits()}
 }
 
 // nodeEntry is an entry of nodes while it is read.
@@ -56,8 +56,6 @@ var nodeFields = []field[Node]{
 		put(mtu, func(n *Node) *ib.MTU { return &n.MTU })},
 	{"distinct_keys", "boolean", "false", "Remote keys differ from local keys, as on many adapters. By default they are equal.",
 		put(boolean, func(n *Node) *bool { return &n.DistinctKeys })},
-	{"congestion_control", "`none`, `dcqcn`", "none", "How queue pairs react to congestion. `dcqcn`: packets may be marked (see `ecn`), a receiver of marked packets sends a CNP, and the sender slows down. In virtual time.",
-		put(oneOf("congestion control", CongestionNone, CongestionDCQCN), func(n *Node) *Congestion { return &n.Congestion })},
 	{"limits", "mapping", "see limits", "What the adapter reports and enforces.",
 		func(d *decoder, v value, n *Node) { limitsObject.decode(d, v, &n.Limits) }},
 }
@@ -134,7 +132,7 @@ var linkFields = []field[Link]{
 
 var ecnObject = object[ECN]{
 	title: "ecn",
-	doc:   "A queue marks packets of queue pairs with congestion control: none while fewer than `min` bytes wait, then by a chance that rises to `probability` at `max`, and all above.",
+	doc:   "A queue marks packets as having met congestion: none while fewer than `min` bytes wait, then by a chance that rises to `probability` at `max`, and all above. The report counts the marks; the adapters do not slow down for them.",
 	fields: []field[ECN]{
 		{"min", "size", required, "Bytes that wait before any packet is marked.", put(size, func(e *ECN) *int64 { return &e.Min })},
 		{"max", "size", required, "Bytes that wait when all packets are marked.", put(size, func(e *ECN) *int64 { return &e.Max })},

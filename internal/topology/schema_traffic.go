@@ -258,8 +258,9 @@ func (e *Entry) pairs(seed uint64, yield func(from, to int)) {
 		case PatternRandom:
 			e.drawPeers(rng, a, yield)
 		default:
-			for b := e.To.First; b < e.To.First+e.To.N; b++ {
-				if a != b {
+			// Each begins with the one after itself, or all would begin with the same.
+			for k := range e.To.N {
+				if b := e.To.First + (max(a-e.To.First+1, 0)+k)%e.To.N; a != b {
 					yield(a, b)
 				}
 			}

@@ -93,18 +93,8 @@ type Node struct {
 	MTU     ib.MTU        // active MTU of the port
 	Limits  Limits
 
-	DistinctKeys bool       // rkeys differ from lkeys
-	Congestion   Congestion // how its queue pairs react to congestion
+	DistinctKeys bool // rkeys differ from lkeys
 }
-
-// Congestion is how an adapter reacts to congestion.
-type Congestion string
-
-// The ways to react.
-const (
-	CongestionNone  Congestion = "none"
-	CongestionDCQCN Congestion = "dcqcn"
-)
 
 // Profile names whose choices an adapter follows where the sources differ.
 type Profile string
