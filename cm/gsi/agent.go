@@ -30,6 +30,8 @@ const (
 	sends = 256
 	// slotBytes is what a receive keeps of a datagram.
 	slotBytes = ib.GRHBytes + cm.MADBytes
+	// slabBase is the address of the first receive's memory.
+	slabBase = 0x10000
 	// DefaultAckDelay (local_ca_ack_delay) is what rxe says.
 	DefaultAckDelay = 15
 )
@@ -61,7 +63,7 @@ type Agent struct {
 	sendCQ   *cq.CQ
 	recvCQ   *cq.CQ
 	qp       *qp.QP
-	slab     *slab // a pointer: memories are compared
+	slab     *mr.Slice // where receives go
 	lkey     ib.LKey
 	excess   int // see createQP
 	activity chan struct{}
@@ -108,7 +110,7 @@ func New(n *node.Node, cfg Config) (*Agent, error) {
 // longer than any message, so that a long datagram is no error and no waste either.
 func (a *Agent) createQP(d *rvt.Device) (err error) {
 	a.excess = ib.MTU4096.Bytes() - cm.MADBytes // the MTU may grow
-	a.slab = &slab{make([]byte, recvs*slotBytes+a.excess)}
+	a.slab = mr.NewSlice(slabBase, make([]byte, recvs*slotBytes+a.excess))
 	if a.pd, err = d.AllocPD(); err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func (a *Agent) createQP(d *rvt.Device) (err error) {
 		return err
 	}
 	a.sendCQ.Context, a.recvCQ.Context = a, a
-	region, err := d.RegMR(a.pd, a.slab, slabBase, uint64(len(a.slab.b)), slabBase, ib.AccessLocalWrite)
+	region, err := d.RegMR(a.pd, a.slab, slabBase, uint64(len(a.slab.Buf)), slabBase, ib.AccessLocalWrite)
 	if err != nil {
 		return err
 	}
@@ -302,7 +304,7 @@ func (a *Agent) receive(d *rvt.Device, wc *cq.WC) {
 	if wc.Status != ib.WCSuccess {
 		return // flushed: the device goes down
 	}
-	b := a.slab.b[int(wc.WRID)*slotBytes:][:min(int(wc.ByteLen), slotBytes)]
+	b := a.slab.Buf[int(wc.WRID)*slotBytes:][:min(int(wc.ByteLen), slotBytes)]
 	if path, ok := pathOf(b[:ib.GRHBytes]); ok && wc.ByteLen <= slotBytes {
 		a.m.Receive(a.node.Now(), a.port, &path, b[ib.GRHBytes:])
 	}

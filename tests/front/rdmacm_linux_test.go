@@ -189,6 +189,43 @@ func TestPersistentServer(t *testing.T) {
 	s.empty()
 }
 
+// TestKilledPeer kills one side of a connection, then the other: who is left learns of it
+// from the connection manager and ends.
+//
+// req: CM-DISC-04
+func TestKilledPeer(t *testing.T) {
+	need(t, "rping")
+	s := up(t, 2)
+	for _, victim := range []string{"client", "server"} {
+		srv := s.start("n1", "rping", "-s", "-a", s.addrs[0])
+		s.listens(srv, "n1", 1)
+		cli := s.start("n2", "rping", "-c", "-a", s.addrs[0]) // without end
+		talking := func() bool {
+			for _, n := range s.report().Nodes {
+				for _, c := range n.Contexts {
+					for _, q := range c.QPs {
+						if n.Name == "n2" && q.State == "RTS" {
+							return true
+						}
+					}
+				}
+			}
+			return false
+		}
+		require.Eventually(t, talking, longest, 20*time.Millisecond, cli.output())
+		dies, lives := cli, srv
+		if victim == "server" {
+			dies, lives = srv, cli
+		}
+		began := time.Now()
+		require.NoError(t, dies.cmd.Process.Kill())
+		_ = dies.wait()
+		_ = lives.wait()
+		require.Less(t, time.Since(began), longest, "it has to wait for retries")
+		s.empty()
+	}
+}
+
 // TestMulticastJoin: members on both nodes get what a third sends.
 //
 // req: CM-MCAST-01

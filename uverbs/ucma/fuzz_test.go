@@ -123,7 +123,7 @@ func write(t *testing.T, p *program, cmd uint32, twist byte, in *[]byte, handed 
 	if before > 0 {
 		first = p.ch.events[0].ctx
 	}
-	r := p.ch.Write(&uverbs.Caller{Mem: &p.mem}, append(b, body...), inodeOf)
+	r := p.ch.Write(&uverbs.Caller{Mem: p.mem}, append(b, body...), inodeOf)
 	require.LessOrEqual(t, len(r.Out), int(room))
 	if r.Errno != 0 {
 		require.Empty(t, r.Out)

@@ -305,7 +305,7 @@ func TestOptions(t *testing.T) {
 	p := w.nodes[0].open()
 	id := p.create(cm.PSTCP, 1)
 	set := func(id, level, name uint32, val ...byte) ib.Errno {
-		copy(p.mem[:], val)
+		copy(p.mem.Buf, val)
 		_, errno := p.try(cmdSetOption, 0, &setOptionCmd{OptVal: 0x1000, ID: id, Level: level, OptName: name, OptLen: uint32(len(val))})
 		return errno
 	}

@@ -138,34 +138,18 @@ type program struct {
 	ch    *Channel
 	ready bool
 	sets  int
-	mem   memory
+	mem   *mr.Slice
 }
 
 // Set implements Signal.
 func (p *program) Set(readable bool) { p.ready = readable; p.sets++ }
 
 func (n *node) open() *program {
-	p := &program{t: n.w.t, n: n}
+	p := &program{t: n.w.t, n: n, mem: mr.NewSlice(0x1000, make([]byte, 512))}
 	n.inodes++
 	p.ch = n.dev.Open(n.inodes, p)
 	return p
 }
-
-// memory is what a program has at address 0x1000.
-type memory [512]byte
-
-func (m *memory) ReadV(ops []mr.Op) (int, error) {
-	for i, op := range ops {
-		if op.Addr < 0x1000 || op.Addr+uint64(len(op.Buf)) > 0x1000+uint64(len(m)) {
-			return i, mr.ErrFault
-		}
-		copy(op.Buf, m[op.Addr-0x1000:])
-	}
-	return len(ops), nil
-}
-func (m *memory) WriteV(ops []mr.Op) (int, error)                      { return 0, mr.ErrFault }
-func (m *memory) CompareSwap64(uint64, uint64, uint64) (uint64, error) { return 0, mr.ErrFault }
-func (m *memory) FetchAdd64(uint64, uint64) (uint64, error)            { return 0, mr.ErrFault }
 
 // inodeOf is what descriptors of a test program refer to: number n is inode n.
 func inodeOf(fd int32) (uint64, bool) { return uint64(fd), fd > 0 }
@@ -179,7 +163,7 @@ func (p *program) try(cmd uint32, room int, v any) ([]byte, ib.Errno) {
 	b := binary.NativeEndian.AppendUint32(nil, cmd)
 	b = binary.NativeEndian.AppendUint16(b, uint16(len(body)))
 	b = binary.NativeEndian.AppendUint16(b, uint16(room))
-	r := p.ch.Write(&uverbs.Caller{Mem: &p.mem}, append(b, body...), inodeOf)
+	r := p.ch.Write(&uverbs.Caller{Mem: p.mem}, append(b, body...), inodeOf)
 	if len(r.Out) > 0 && r.OutAddr != answerAt {
 		p.t.Errorf("the answer goes to %#x", r.OutAddr)
 	}

@@ -273,6 +273,43 @@ static void migrate(void)
 	rdma_destroy_event_channel(other);
 }
 
+/* A child of fork shares the channel and what is in it, as it shares any open file; a copy
+ * of the descriptor is as good as the first. */
+static void sharing(void)
+{
+	struct rdma_cm_id *l = listener(7808, 0), *c = resolved(7808);
+	struct rdma_conn_param p = param(0x400, NULL, 0);
+	struct pollfd f = { ch->fd, POLLIN, 0 };
+	int copy = dup(ch->fd), status;
+	CHECK(copy >= 0);
+	CHECK(!rdma_connect(c, &p));
+	CHECK(poll(&f, 1, 10000) == 1);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		struct {
+			uint32_t cmd;
+			uint16_t in, out;
+			uint64_t response;
+		} get = { 12, 8, 336, 0 };
+		uint32_t answer[84] = { 0 };
+		get.response = (uintptr_t)answer;
+		CHECK(write(copy, &get, sizeof get) == sizeof get);
+		CHECK(answer[3] == RDMA_CM_EVENT_CONNECT_REQUEST);
+		CHECK(!fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) | O_NONBLOCK));
+		CHECK(write(copy, &get, sizeof get) == -1 && errno == EAGAIN);
+		CHECK(!fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) & ~O_NONBLOCK));
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status));
+	CHECK(poll(&f, 1, 0) == 0);
+	CHECK(!close(copy));
+	/* The request counts as reported, and nobody will acknowledge it: so no rdma_destroy_id of
+	 * the listener, which would wait for that. The end of the channel takes it along. */
+	(void)l;
+	CHECK(!rdma_destroy_id(c));
+}
+
 /* What must not bind. */
 static void addresses(void)
 {
@@ -372,6 +409,7 @@ int main(int argc, char **argv)
 	migrate();
 	addresses();
 	storm(atoi(argv[2]));
+	sharing();
 	rdma_destroy_event_channel(ch);
 	puts("ok");
 	return 0;
