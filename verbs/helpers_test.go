@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/loopback"
 	"github.com/rvtsim/rvtsim/rvt/node"
 )
 
@@ -47,8 +48,11 @@ func openSwitch(t testing.TB) (a, b *Device) {
 	return open(1), open(2)
 }
 
-// openUDP uses a port and addresses of its own, so that the tests of several packages
-// can run at the same time.
+// testPort is the UDP port of the tests: not that of programs.
+const testPort = 24817
+
+// openUDP uses addresses of this process, so that several copies of the tests can run at
+// the same time.
 func openUDP(t testing.TB) (a, b *Device) {
 	open := func(addr string) *Device {
 		d, err := Open(Config{Address: addr, Strict: strictTests, StrictReport: func(StrictReport) {}})
@@ -56,7 +60,7 @@ func openUDP(t testing.TB) (a, b *Device) {
 		t.Cleanup(func() { _ = d.Shutdown() })
 		return d
 	}
-	return open("127.0.0.71:24817"), open("127.0.0.72:24817")
+	return open(loopback.Node(0, testPort)), open(loopback.Node(1, testPort))
 }
 
 func newHost(t testing.TB, d *Device) *host {

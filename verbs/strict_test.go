@@ -11,6 +11,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/loopback"
 	"github.com/rvtsim/rvtsim/strict"
 )
 
@@ -470,7 +471,7 @@ func TestStrictChangesNothing(t *testing.T) {
 
 func TestStrictChecksAreSeparate(t *testing.T) {
 	var got []string
-	d, err := Open(Config{Address: "127.0.0.74:24817", StrictChecks: strict.Checks{Events: true}, StrictReport: func(r StrictReport) { got = append(got, r.String()) }})
+	d, err := Open(Config{Address: loopback.Node(3, testPort), StrictChecks: strict.Checks{Events: true}, StrictReport: func(r StrictReport) { got = append(got, r.String()) }})
 	require.NoError(t, err)
 	defer d.Shutdown()
 	c, err := d.CreateCQ(4, nil)

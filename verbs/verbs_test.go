@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/loopback"
 )
 
 func TestEveryOperation(t *testing.T) {
@@ -178,11 +179,11 @@ func TestOpenRefuses(t *testing.T) {
 	_, err = Open(Config{Address: "nonsense"})
 	require.Error(t, err)
 	openUDP(t)
-	_, err = Open(Config{Address: "127.0.0.71:24817"})
+	_, err = Open(Config{Address: loopback.Node(0, testPort)})
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
-	_, err = Open(Config{Address: "127.0.0.73:24817", MTU: 9})
+	_, err = Open(Config{Address: loopback.Node(2, testPort), MTU: 9})
 	require.Error(t, err)
-	d, err := Open(Config{Address: "127.0.0.73:24817"})
+	d, err := Open(Config{Address: loopback.Node(2, testPort)})
 	require.NoError(t, err, "the failed Open has closed its socket")
 	require.NoError(t, d.Close())
 }

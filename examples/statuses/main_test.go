@@ -12,13 +12,14 @@ import (
 
 	"github.com/rvtsim/rvtsim/examples/statuses/internal/two"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/loopback"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output")
 
 // TestExamples runs every example over UDP and compares what it prints.
 func TestExamples(t *testing.T) {
-	two.Addresses = [2]string{"127.0.0.83:24833", "127.0.0.84:24833"}
+	two.Addresses = [2]string{loopback.Node(0, 24833), loopback.Node(1, 24833)}
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
 			var out bytes.Buffer

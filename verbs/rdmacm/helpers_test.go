@@ -13,6 +13,7 @@ import (
 	"github.com/rvtsim/rvtsim/cm"
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/loopback"
 	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/verbs"
 	"github.com/rvtsim/rvtsim/wire"
@@ -79,7 +80,7 @@ func openUDP(t testing.TB) *pairOf {
 		t.Cleanup(func() { _ = dev.Shutdown() })
 		return dev
 	}
-	return &pairOf{t, open("127.66.1.1:24866"), open("127.66.1.2:24866"), nil}
+	return &pairOf{t, open(loopback.Node(0, 24866)), open(loopback.Node(1, 24866)), nil}
 }
 
 // quick makes the connection managers of both devices impatient: messages are repeated

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/cm"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/loopback"
 	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/verbs"
 	"github.com/rvtsim/rvtsim/verbs/rdmacm"
@@ -44,7 +45,7 @@ func openUDP(t testing.TB) (a, b *verbs.Device) {
 		t.Cleanup(func() { _ = dev.Shutdown() })
 		return dev
 	}
-	return open("127.66.2.1:24867"), open("127.66.2.2:24867")
+	return open(loopback.Node(0, 24867)), open(loopback.Node(1, 24867))
 }
 
 func within(t testing.TB) context.Context {
