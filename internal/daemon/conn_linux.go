@@ -12,6 +12,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/uverbs"
+	"github.com/rvtsim/rvtsim/uverbs/ucma"
 )
 
 // conn is the connection of one process to one context, or of a command line. Only its
@@ -139,6 +140,9 @@ func (c *conn) attach(rq *request, files []int) error {
 		return err
 	}
 	c.logAttach("attach")
+	if rq.kind == devCM { // a program may have thousands of them
+		c.in = make([]byte, reqLen+ucma.MaxCommand)
+	}
 	defer c.ctx.passed()
 	return c.send(&reply{token: c.ctx.token}, c.ctx.files(rq.arg != 0)...)
 }

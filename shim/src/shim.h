@@ -35,7 +35,7 @@
 #include "protocol.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define MAX_CTX 1024
+#define MAX_CTX 4096
 #define MAX_FD 65536
 #define HIDDEN 0xffff /* mark of a descriptor that the program does not know of */
 
