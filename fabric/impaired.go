@@ -81,6 +81,10 @@ func (im *Impaired) SetPolicy(policy *Impairment) { im.policy = policy }
 // SetPolicyFor sets the policy of packets to one destination, in place of the general
 // one. A nil policy lets them all pass.
 func (im *Impaired) SetPolicyFor(dst ib.GID, policy *Impairment) {
+	if policy == nil && im.policy == nil {
+		delete(im.perDst, dst) // the general one does the same, and costs nothing
+		return
+	}
 	if im.perDst == nil {
 		im.perDst = map[ib.GID]*Impairment{}
 	}

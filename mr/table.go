@@ -34,6 +34,9 @@ type Region struct {
 // Live reports whether the region is registered.
 func (r *Region) Live() bool { return r.live }
 
+// Revoke invalidates the region's keys for good. It is for fault injection.
+func (r *Region) Revoke() { r.invalid = true }
+
 // Windows returns the number of memory windows bound to the region.
 func (r *Region) Windows() int { return r.windows }
 

@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"slices"
+
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
@@ -161,6 +163,11 @@ func (e *Env) Publish() {
 		}
 	}
 	e.dirty = kept
+}
+
+// Unstage forgets the staged completions of a queue that is destroyed.
+func (e *Env) Unstage(c *cq.CQ) {
+	e.dirty = slices.DeleteFunc(e.dirty, func(d *cq.CQ) bool { return d == c })
 }
 
 // Staged reports whether Publish has something to do.

@@ -225,6 +225,9 @@ func (q *QP) getRWQE(widOnly bool) takeResult {
 		q.RLen = q.rwqe.Len()
 		return takeOK
 	}
+	if q.noReceives {
+		return takeEmpty
+	}
 	ok, bad := q.recvQueue().Take(&q.rwqe)
 	if !ok {
 		return takeEmpty

@@ -157,7 +157,9 @@ type QP struct {
 
 	hist history // what failed, for explanations
 
-	failPosts int // posts that InjectPostErrors has yet to refuse
+	failPosts  int         // posts that InjectPostErrors has yet to refuse
+	nextStatus ib.WCStatus // of the next work request to be posted; see InjectNextStatus
+	noReceives bool        // see InjectNoReceives
 
 	// Counters of this QP
 	NRCResends uint64 // n_rc_resends

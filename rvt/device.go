@@ -296,6 +296,9 @@ func (d *Device) PostSend(q *qp.QP, wrs []swqe.SendWR) (n int, err error) {
 	}
 	if n > 0 {
 		d.link(q)
+		if s := q.TakeNextStatus(); s != ib.WCSuccess {
+			d.InjectStatus(d.env.Now, q, s)
+		}
 	}
 	return n, err
 }

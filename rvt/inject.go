@@ -26,6 +26,10 @@ func (d *Device) InjectStatus(now vtime.Time, q *qp.QP, status ib.WCStatus) bool
 // notification of a completion queue that may be empty.
 func (d *Device) InjectEvent(ev Event) { d.env.Raise(ev) }
 
+// Revoke makes a region useless to local and remote work requests, as if its keys had been
+// invalidated. The program still has to deregister it.
+func (d *Device) Revoke(m *MR) { m.Revoke() }
+
 // HoldCompletions keeps completions of c from the program, or shows all that were kept.
 func (d *Device) HoldCompletions(c *cq.CQ, on bool) {
 	c.HoldBack(on)

@@ -196,6 +196,7 @@ func (d *Device) DestroyCQ(c *cq.CQ) error {
 		return ib.NewVerbError(ib.EINVAL, "destroy_cq", c.String(), "already destroyed")
 	}
 	d.cqs--
+	d.env.Unstage(c)
 	d.env.Forget(func(e *Event) bool { return e.CQ == c })
 	if g := d.cfg.Guard; g != nil {
 		g.CQGone(c)

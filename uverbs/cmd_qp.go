@@ -24,6 +24,7 @@ type qpObj struct {
 	sigAll     bool
 	groups     []ib.GID // multicast groups it is attached to
 	events     asyncEvents
+	failing    bool // posts are answered because one of the next is to fail; see FailPosts
 }
 
 // createQPCmd (ibv_create_qp).

@@ -11,7 +11,7 @@ type PostGate interface {
 
 // showPostable tells the program's side whether posts to the QP are accepted.
 func (o *qpObj) showPostable(ok bool) {
-	ok = ok && !o.ctx.dev.cfg.AnswerPosts
+	ok = ok && !o.failing && !o.ctx.dev.cfg.AnswerPosts
 	o.sq.setPostable(ok)
 	if g, is := o.ctx.mem.(PostGate); is {
 		g.SetPostable(o.handle, ok)

@@ -214,6 +214,10 @@ func (o *qpObj) post(d *rvt.Device) error {
 			s.head = (s.head + 1) & s.q.mask
 		}
 	}
+	if o.failing && o.q.PostErrors() == 0 {
+		o.failing = false
+		o.showPostable(o.postable())
+	}
 	if err != nil {
 		// The program's side is inside this call, so the entries can be taken back;
 		// if another thread posts meanwhile, its own call will see to them.
@@ -228,6 +232,10 @@ func (o *qpObj) drain(d *rvt.Device) int {
 	s := o.sq
 	if s == nil || !o.postable() {
 		return 0
+	}
+	if f := o.q.PostErrors(); f > 0 { // those are for posts that can be refused
+		o.q.InjectPostErrors(0)
+		defer o.q.InjectPostErrors(f)
 	}
 	n := s.waiting()
 	for i := range n {

@@ -22,7 +22,6 @@ import (
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/internal/daemon"
 	"github.com/rvtsim/rvtsim/internal/netlab"
-	"github.com/rvtsim/rvtsim/internal/runner"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
@@ -32,7 +31,7 @@ import (
 
 // daemonCommands are the commands for unmodified programs.
 func daemonCommands() []*cobra.Command {
-	return []*cobra.Command{newUp(), newNetns(), newExec(), newLs(), newDown(), newShim()}
+	return []*cobra.Command{newUp(), newNetns(), newFault(), newExec(), newLs(), newDown(), newShim()}
 }
 
 // daemonFlags say what a daemon is to be. They are shared by up and exec.
@@ -108,7 +107,7 @@ func (f *daemonFlags) config() (daemon.Config, error) {
 		if f.nodes != 0 {
 			return c, usage(errors.New("--nodes cannot be combined with a topology file, which lists the nodes"))
 		}
-		if c.Nodes, err = nodesOf(f.file); err != nil {
+		if c.Nodes, c.Topology, err = nodesOf(f.file); err != nil {
 			return c, usage(err)
 		}
 	}
@@ -158,26 +157,25 @@ func profileOf(p topology.Profile) (qp.Profile, error) {
 }
 
 // nodesOf reads the nodes of a topology file.
-func nodesOf(path string) ([]daemon.NodeConfig, error) {
+func nodesOf(path string) ([]daemon.NodeConfig, *topology.File, error) {
 	t, err := topology.Load(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var nodes []daemon.NodeConfig
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
 		prof, err := profileOf(n.Profile)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		l := rvt.DefaultLimits()
 		l.MaxQP, l.MaxQPWR, l.MaxCQE, l.MaxSGE = n.Limits.MaxQP, n.Limits.MaxQPWR, n.Limits.MaxCQE, n.Limits.MaxSGE
 		l.MaxInline, l.MaxSRQWR = n.Limits.MaxInline, n.Limits.MaxSRQWR
 		l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
-		wrap := func(p fabric.Port) (fabric.Port, error) { return runner.WrapPort(t, i, t.Seed, p) }
-		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Netdev: n.Netdev, Profile: prof, MTU: n.MTU, Limits: l, Strict: n.Strict, Seed: fabric.Mix(t.Seed, uint64(i)), Wrap: wrap})
+		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Netdev: n.Netdev, Profile: prof, MTU: n.MTU, Limits: l, Strict: n.Strict, Seed: fabric.Mix(t.Seed, uint64(i))})
 	}
-	return nodes, nil
+	return nodes, t, nil
 }
 
 // bindNode applies one --listen.

@@ -108,12 +108,8 @@ everything that "netns up" has made, also when the daemon was killed.`,
 // buildNetwork makes the namespaces, and moves the nodes there. The function that it
 // returns undoes it.
 func (f *daemonFlags) buildNetwork(c *daemon.Config) (down func(), err error) {
-	var t *topology.File
-	if f.file != "" {
-		if t, err = topology.Load(f.file); err != nil {
-			return nil, err
-		}
-	} else {
+	t := c.Topology
+	if t == nil {
 		t = plainTopology(c)
 	}
 	nodes, err := netlab.Plan(t)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ type bound struct {
 	h     *hosted
 	log   *slog.Logger
 	quit  chan struct{}
+	once  sync.Once
 	done  chan struct{}
 	again <-chan time.Time // when to try once more to open sockets
 
@@ -43,8 +45,8 @@ type bound struct {
 }
 
 // hostBound opens a node on the network device that cfg names.
-func hostBound(cfg NodeConfig, abi string, d *desk) (*hosted, error) {
-	h := newHosted(cfg, d)
+func hostBound(cfg NodeConfig, abi string, d *desk, moved func(*hosted)) (*hosted, error) {
+	h := newHosted(cfg, d, moved)
 	b := &bound{h: h, log: d.log, quit: make(chan struct{}), done: make(chan struct{}), table: gidtable.New(gidtable.Size)}
 	opened := make(chan error)
 	go func() {
@@ -146,13 +148,14 @@ func (b *bound) follow() {
 			b.again = time.After(time.Second)
 		default:
 			b.apply(s)
+			b.h.moved(b.h)
 		}
 	}
 }
 
-// close ends the goroutine. The node itself stays.
+// close ends the goroutine. The node itself stays. Closing twice is no error.
 func (b *bound) close() {
-	close(b.quit)
+	b.once.Do(func() { close(b.quit) })
 	<-b.done
 }
 

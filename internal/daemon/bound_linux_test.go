@@ -155,7 +155,7 @@ func TestDeviceDecidesAboutTheRest(t *testing.T) {
 	state("active")
 
 	nstest.IP(t, "link del "+dev)
-	becomes(t, "the node works", false, func() any { return d.nodes[0].node.Err() == nil })
+	becomes(t, "the node works", false, func() any { return d.all()[0].node.Err() == nil })
 }
 
 func TestDevicesOfDevice(t *testing.T) {

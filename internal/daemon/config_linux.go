@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/strict"
@@ -34,9 +34,6 @@ type NodeConfig struct {
 	// Strict are the checks of programs; none by default. Seed decides what they vary.
 	Strict strict.Checks
 	Seed   uint64
-	// Wrap puts something between the device and its port, an imperfect network say.
-	// Nil means nothing.
-	Wrap func(fabric.Port) (fabric.Port, error)
 }
 
 // DefaultNode returns a node at an address, on the RoCE v2 port.
@@ -63,6 +60,9 @@ type Config struct {
 	Name  string // DefaultName if empty
 	Nodes []NodeConfig
 	ABI   string // uverbs.ABIRXE or uverbs.ABIRVT
+	// Topology is the file that describes Nodes, in the same order, and the links between
+	// them; nil if there is none.
+	Topology *topology.File
 	// Network is the id of the network of namespaces that the nodes are in; empty if they
 	// are not in one of the daemon's own.
 	Network string

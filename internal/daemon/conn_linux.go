@@ -73,6 +73,9 @@ func (c *conn) run() error {
 		case opList:
 			closeAll(files)
 			err = c.list()
+		case opFault:
+			closeAll(files)
+			err = c.fault(&rq)
 		case opStop:
 			closeAll(files)
 			err = c.stop()

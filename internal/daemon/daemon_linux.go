@@ -9,7 +9,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,12 +27,16 @@ type Daemon struct {
 	started time.Time
 	lock    *os.File
 	sock    *seqSocket
-	nodes   []*hosted
 	heir    *heir
+	faults  *faults
 	desk    *desk
 	wg      sync.WaitGroup // accept loop and connections
 	stopped chan struct{}  // closed when somebody asked for the end
 	once    sync.Once
+
+	// nodes is replaced as a whole when a node starts again, under faults' lock.
+	nodes atomic.Pointer[[]*hosted]
+	dead  []*hosted // nodes that were killed and replaced; programs may still hold them
 
 	mu       sync.Mutex // guards everything below
 	closing  bool
@@ -56,7 +62,7 @@ func Start(cfg Config) (*Daemon, error) {
 	}
 	d.desk = newDesk(d.log)
 	err := d.open()
-	go d.desk.run(d.nodes)
+	go d.desk.run(d.all)
 	if err != nil {
 		d.release()
 		return nil, err
@@ -77,16 +83,22 @@ func (d *Daemon) open() error {
 	}
 	_ = os.RemoveAll(viewDir(d.cfg.Name)) // of one that was killed
 	d.heir = startHeir(d.log)
+	if d.faults, err = newFaults(d); err != nil {
+		return err
+	}
 	for _, nc := range d.cfg.Nodes {
-		h, err := host(nc, d.cfg.ABI, d.desk)
+		h, err := d.host(nc)
 		if err != nil {
 			return err
 		}
-		h.heir, h.abi = d.heir, d.cfg.ABI
-		d.nodes = append(d.nodes, h)
+		all := append(slices.Clone(d.all()), h)
+		d.nodes.Store(&all)
 		if err := h.writeView(d.cfg.Name, d.cfg.public()); err != nil {
 			return err
 		}
+	}
+	if err := d.faults.start(); err != nil {
+		return err
 	}
 	mode := os.FileMode(0o600)
 	if d.cfg.public() {
@@ -102,8 +114,8 @@ func (d *Daemon) release() {
 		_ = os.Remove(SocketPath(d.cfg.Name))
 		d.sock.close()
 	}
-	for _, h := range d.nodes {
-		h.close()
+	for _, h := range append(slices.Clone(d.all()), d.dead...) {
+		_ = h.close()
 	}
 	d.desk.close()
 	d.heir.settle()
@@ -140,7 +152,7 @@ func (d *Daemon) Close() {
 		}
 	}
 	d.mu.Unlock()
-	for _, h := range d.nodes {
+	for _, h := range d.all() {
 		h.fatal()
 	}
 	d.sock.shutdown()
@@ -216,9 +228,60 @@ func (d *Daemon) unregister(c *conn) {
 	}
 }
 
+// all are the nodes, in the order of the configuration.
+func (d *Daemon) all() []*hosted {
+	if l := d.nodes.Load(); l != nil {
+		return *l
+	}
+	return nil
+}
+
+func (d *Daemon) host(nc NodeConfig) (*hosted, error) {
+	h, err := host(nc, d.cfg.ABI, d.desk, d.faults.moved)
+	if err == nil {
+		h.heir, h.abi = d.heir, d.cfg.ABI
+	}
+	return h, err
+}
+
+// kill lets a node vanish, like a machine that loses power: its peers hear nothing more,
+// its programs that their device has failed.
+func (d *Daemon) kill(i int) error {
+	h := d.all()[i]
+	if h.node.Err() != nil {
+		return errors.New("it is dead already")
+	}
+	h.fatal()
+	h.unbind()
+	return h.node.Close()
+}
+
+// revive puts a new node in the place of one that was killed. The lock of faults is held.
+func (d *Daemon) revive(i int) error {
+	old := d.all()[i]
+	if old.node.Err() == nil {
+		return errors.New("it is alive; kill_node comes first")
+	}
+	h, err := d.host(old.cfg)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(old.root); err != nil {
+		return errors.Join(err, h.close())
+	}
+	if err := h.writeView(d.cfg.Name, d.cfg.public()); err != nil {
+		return errors.Join(err, h.close())
+	}
+	all := slices.Clone(d.all())
+	all[i] = h
+	d.nodes.Store(&all)
+	d.dead = append(d.dead, old)
+	return nil
+}
+
 // find returns a node by name.
 func (d *Daemon) find(name string) *hosted {
-	for _, h := range d.nodes {
+	for _, h := range d.all() {
 		if h.cfg.Name == name {
 			return h
 		}

@@ -308,7 +308,7 @@ func TestStopFreesEverything(t *testing.T) {
 func TestView(t *testing.T) {
 	d, _ := start(t, nil)
 	root := ViewOf(d.Socket(), "n1")
-	require.Equal(t, d.nodes[0].root, root)
+	require.Equal(t, d.all()[0].root, root)
 	read := func(p string) string {
 		b, err := os.ReadFile(filepath.Join(root, p))
 		require.NoError(t, err)
@@ -318,7 +318,7 @@ func TestView(t *testing.T) {
 	require.Equal(t, "rvt0", read("sys/class/infiniband_verbs/uverbs0/ibdev"))
 	require.Equal(t, "RoCE v2", read("sys/class/infiniband/rvt0/ports/1/gid_attrs/types/0"))
 	gid := read("sys/class/infiniband/rvt0/ports/1/gids/0")
-	require.Equal(t, d.nodes[0].node.Port().LocalGID().Sysfs(), gid)
+	require.Equal(t, d.all()[0].node.Port().LocalGID().Sysfs(), gid)
 	require.Equal(t, read("sys/class/infiniband/rvt0/node_guid"), read("sys/class/infiniband_verbs/uverbs0/device/infiniband/rvt0/node_guid"))
 	require.FileExists(t, filepath.Join(root, "dev/infiniband/uverbs0"))
 }

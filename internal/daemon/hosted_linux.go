@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -37,7 +38,9 @@ type hosted struct {
 	guard    *strict.Guard // nil unless the node is strict
 	stop     chan struct{} // ends look
 	looking  sync.WaitGroup
-	bound    *bound // what follows the node's network device, nil if it has an address
+	bound    *bound           // what follows the node's network device, nil if it has an address
+	impaired *fabric.Impaired // the port, with the faults of the network
+	moved    func(*hosted)    // is told when the node's addresses have changed
 
 	viewMu sync.Mutex  // guards what follows: the view is written again when the port changes
 	root   string      // the node's view of sysfs and /dev
@@ -46,14 +49,14 @@ type hosted struct {
 
 var _ uverbs.Host = (*hosted)(nil)
 
-func newHosted(cfg NodeConfig, d *desk) *hosted {
-	return &hosted{cfg: cfg, desk: d, stop: make(chan struct{})}
+func newHosted(cfg NodeConfig, d *desk, moved func(*hosted)) *hosted {
+	return &hosted{cfg: cfg, desk: d, moved: moved, stop: make(chan struct{})}
 }
 
 // host opens the node's port and starts it.
-func host(cfg NodeConfig, abi string, d *desk) (*hosted, error) {
+func host(cfg NodeConfig, abi string, d *desk, moved func(*hosted)) (*hosted, error) {
 	if cfg.Netdev != "" {
-		return hostBound(cfg, abi, d)
+		return hostBound(cfg, abi, d, moved)
 	}
 	pc := udp.DefaultConfig(udp.GIDFromAddr(cfg.Address.Addr()))
 	pc.Port, pc.Now = cfg.Address.Port(), node.Now
@@ -61,7 +64,7 @@ func host(cfg NodeConfig, abi string, d *desk) (*hosted, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
-	h := newHosted(cfg, d)
+	h := newHosted(cfg, d, moved)
 	dc := rvt.DefaultConfig(deviceName, port.LocalGID())
 	dc.GUID, dc.MTU = guidOf(cfg.Address), min(cfg.MTU, port.MTU())
 	if err := h.start(port, abi, dc, uverbs.DeviceConfig{NetDev: netDevOf(cfg.Address.Addr())}); err != nil {
@@ -93,13 +96,8 @@ func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.De
 		return err
 	}
 	h.uv = uverbs.NewDevice(h, uc)
-	own := port
-	if h.cfg.Wrap != nil {
-		if port, err = h.cfg.Wrap(port); err != nil {
-			return err
-		}
-	}
-	if h.node, err = node.New(dev, port, node.Config{Events: h.events}); err != nil {
+	h.impaired = fabric.NewImpaired(port, nil, node.Now)
+	if h.node, err = node.New(dev, h.impaired, node.Config{Events: h.events}); err != nil {
 		return err
 	}
 	if h.bells, err = newBells(h.ring); err != nil {
@@ -109,9 +107,8 @@ func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.De
 	if h.guard != nil {
 		h.looking.Go(func() { h.look(h.stop) })
 	}
-	if err := h.startCM(&dc, own); err != nil {
-		h.close()
-		return err
+	if err := h.startCM(&dc, port); err != nil {
+		return errors.Join(err, h.close())
 	}
 	return nil
 }
@@ -153,14 +150,32 @@ func (h *hosted) ring(rung []*attached) {
 	h.node.End(node.SendNow)
 }
 
-func (h *hosted) close() {
-	if h.bound != nil {
-		h.bound.close()
-	}
+// close ends the node for good.
+func (h *hosted) close() error {
+	h.unbind()
 	close(h.stop)
 	h.looking.Wait()
 	h.bells.close()
-	_ = h.node.Close()
+	return h.node.Close()
+}
+
+// unbind ends what follows the node's network device. It may be called again.
+func (h *hosted) unbind() {
+	if h.bound != nil {
+		h.bound.close()
+	}
+}
+
+// gids are the addresses that the node has now.
+func (h *hosted) gids() (out []ib.GID) {
+	h.Do(func(d *rvt.Device, _ vtime.Time) {
+		for _, g := range d.GIDs() {
+			if !g.IsZero() {
+				out = append(out, g)
+			}
+		}
+	})
+	return out
 }
 
 // has reports whether a GID is one of the node's.

@@ -41,6 +41,7 @@ const (
 	opFDInfo op = 5
 	opList   op = 16
 	opStop   op = 17
+	opFault  op = 18
 )
 
 func (o op) String() string {
@@ -59,6 +60,8 @@ func (o op) String() string {
 		return "LIST"
 	case opStop:
 		return "STOP"
+	case opFault:
+		return "FAULT"
 	}
 	return fmt.Sprintf("op(%d)", uint16(o))
 }

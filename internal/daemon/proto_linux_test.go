@@ -31,7 +31,7 @@ int main(void)
 	S(rvtsim_write); F(rvtsim_write, addr); F(rvtsim_write, len);
 	C(RVTSIM_MAGIC); C(RVTSIM_VERSION); C(RVTSIM_MAX_MSG); C(RVTSIM_MAX_FILES); C(RVTSIM_NODE_LEN);
 	C(RVTSIM_DEV_UVERBS); C(RVTSIM_DEV_CM); C(RVTSIM_OPEN); C(RVTSIM_ATTACH); C(RVTSIM_WRITE); C(RVTSIM_IOCTL);
-	C(RVTSIM_FDINFO); C(RVTSIM_LIST); C(RVTSIM_STOP); C(RVTSIM_REPLY); C(RVTSIM_QUERY_FD);
+	C(RVTSIM_FDINFO); C(RVTSIM_LIST); C(RVTSIM_STOP); C(RVTSIM_FAULT); C(RVTSIM_REPLY); C(RVTSIM_QUERY_FD);
 	C(RVTSIM_GATE_FIRST); C(RVTSIM_GATE_WORDS);
 	return 0;
 }`
@@ -53,9 +53,9 @@ func TestProtocolMatchesTheLibrarys(t *testing.T) {
 	// The numbers above are the C side's; these tie the Go side to them.
 	require.Equal(t, []int{104, 48, 16}, []int{reqLen, repLen, writeLen})
 	constants := fmt.Sprint(uint32(protoMagic), protoVersion, maxReply, maxFiles, nodeLen, devUverbs, devCM,
-		uint16(opOpen), uint16(opAttach), uint16(opWrite), uint16(opIoctl), uint16(opFDInfo), uint16(opList), uint16(opStop),
+		uint16(opOpen), uint16(opAttach), uint16(opWrite), uint16(opIoctl), uint16(opFDInfo), uint16(opList), uint16(opStop), uint16(opFault),
 		repReply, repQueryFD, gateFirst, gateWords)
-	require.Equal(t, "1381389395 1 65536 4 64 1 2 1 2 3 4 5 16 17 0 1 64 960", constants)
+	require.Equal(t, "1381389395 1 65536 4 64 1 2 1 2 3 4 5 16 17 18 0 1 64 960", constants)
 }
 
 const goLayout = `
@@ -96,6 +96,7 @@ RVTSIM_IOCTL 4
 RVTSIM_FDINFO 5
 RVTSIM_LIST 16
 RVTSIM_STOP 17
+RVTSIM_FAULT 18
 RVTSIM_REPLY 0
 RVTSIM_QUERY_FD 1
 RVTSIM_GATE_FIRST 64

@@ -29,6 +29,7 @@ type Report struct {
 	UserNS  string       `json:"user_ns"`           // user namespace of the daemon, as /proc/PID/ns/user calls it
 	Started time.Time    `json:"started"`
 	Nodes   []NodeReport `json:"nodes"`
+	Faults  []string     `json:"faults"` // what is wrong with the links between nodes
 }
 
 // NodeReport describes a node.
@@ -90,15 +91,16 @@ func OwnUserNS() string {
 // Report describes the daemon as it is now.
 func (d *Daemon) Report() Report {
 	r := Report{Name: d.cfg.Name, PID: os.Getpid(), Socket: d.Socket(), ABI: d.cfg.ABI, Network: d.cfg.Network, UserNS: OwnUserNS(), Started: d.started, Nodes: []NodeReport{}}
-	for _, h := range d.nodes {
+	for _, h := range d.all() {
 		r.Nodes = append(r.Nodes, d.reportNode(h))
 	}
+	r.Faults = d.faults.inForce()
 	return r
 }
 
 // Settled is Report, once everything that happened before is in it.
 func (d *Daemon) Settled() Report {
-	for _, h := range d.nodes {
+	for _, h := range d.all() {
 		if h.guard != nil {
 			h.Do(func(*rvt.Device, vtime.Time) { h.guard.CatchUp() })
 		}
@@ -197,7 +199,12 @@ func (c *conn) list() error {
 	if !c.mayControl() && !c.d.cfg.allows(c.uid, os.Getuid()) {
 		return c.fail(ib.Errno(unix.EACCES))
 	}
-	b, err := json.Marshal(c.d.Report())
+	return c.sendFile(c.d.Report())
+}
+
+// sendFile answers with v in JSON.
+func (c *conn) sendFile(v any) error {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
@@ -226,7 +233,7 @@ func (c *conn) stop() error {
 var ErrNotRunning = errors.New("no daemon is running")
 
 // call sends a request to the daemon at path and returns the answer and its file.
-func call(path string, o op) (*os.File, error) {
+func call(path string, rq *request) (*os.File, error) {
 	s, err := dial(path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, ErrNotRunning
@@ -235,7 +242,8 @@ func call(path string, o op) (*os.File, error) {
 		return nil, err
 	}
 	defer s.close()
-	if err := s.send(appendRequest(nil, &request{op: o, pid: uint32(os.Getpid())}), nil); err != nil {
+	rq.pid = uint32(os.Getpid())
+	if err := s.send(appendRequest(nil, rq), nil); err != nil {
 		return nil, err
 	}
 	b := make([]byte, maxReply)
@@ -259,28 +267,76 @@ func call(path string, o op) (*os.File, error) {
 
 // Ask returns the report of the daemon whose control socket is at path.
 func Ask(path string) (*Report, error) {
-	f, err := call(path, opList)
-	if err != nil {
-		return nil, err
-	}
-	if f == nil {
-		return nil, errShort
-	}
-	defer f.Close()
-	if _, err := f.Seek(0, 0); err != nil {
-		return nil, err
-	}
 	var r Report
-	if err := json.NewDecoder(f).Decode(&r); err != nil {
-		return nil, fmt.Errorf("daemon: report: %w", err)
+	if err := ask(path, &request{op: opList}, &r); err != nil {
+		return nil, err
 	}
 	return &r, nil
 }
 
+// ask sends a request and reads the JSON that comes back.
+func ask(path string, rq *request, answer any) error {
+	f, err := call(path, rq)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return errShort
+	}
+	defer f.Close()
+	if _, err := f.Seek(0, 0); err != nil {
+		return err
+	}
+	if err := json.NewDecoder(f).Decode(answer); err != nil {
+		return fmt.Errorf("daemon: answer: %w", err)
+	}
+	return nil
+}
+
+// faultAnswer is the outcome of a FAULT.
+type faultAnswer struct {
+	Done  string `json:"done"`
+	Error string `json:"error,omitempty"`
+}
+
+// fault serves FAULT.
+func (c *conn) fault(rq *request) error {
+	if !c.mayControl() {
+		return c.fail(ib.Errno(unix.EACCES))
+	}
+	var a faultAnswer
+	var err error
+	if a.Done, err = c.d.faults.inject(string(rq.data)); err != nil {
+		a.Error = err.Error()
+	} else {
+		c.d.log.Info("fault", "fault", string(rq.data), "done", a.Done)
+	}
+	return c.sendFile(a)
+}
+
+// Inject lets something go wrong in the network of the daemon whose control socket is at
+// path, or right again; see [topology.ParseFault] for the text. It returns what it has
+// happened to: "2 links", "1 queue pair".
+func Inject(path, text string) (string, error) {
+	var a faultAnswer
+	if err := ask(path, &request{op: opFault, data: []byte(text)}, &a); err != nil {
+		return "", err
+	}
+	if a.Error != "" {
+		return "", &FaultError{a.Error}
+	}
+	return a.Done, nil
+}
+
+// FaultError says why a fault was not carried out.
+type FaultError struct{ What string }
+
+func (e *FaultError) Error() string { return e.What }
+
 // Stop ends the daemon whose control socket is at path, and returns when it has closed
 // everything.
 func Stop(path string) error {
-	_, err := call(path, opStop)
+	_, err := call(path, &request{op: opStop})
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

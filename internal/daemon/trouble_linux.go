@@ -116,18 +116,18 @@ func (d *desk) put(n note) {
 }
 
 // run works until the desk is closed. all are the nodes of the daemon.
-func (d *desk) run(all []*hosted) {
+func (d *desk) run(all func() []*hosted) {
 	defer close(d.done)
 	for {
 		select {
 		case n := <-d.notes:
-			d.write(&n, all)
+			d.write(&n, all())
 			continue
 		default:
 		}
 		select {
 		case n := <-d.notes:
-			d.write(&n, all)
+			d.write(&n, all())
 		case c := <-d.sync:
 			close(c)
 		case <-d.quit:

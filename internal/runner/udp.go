@@ -122,8 +122,8 @@ func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode,
 	return n, nil
 }
 
-// policyOf is what a link does to packets, nil if it is perfect.
-func policyOf(l *topology.Link, seed uint64, i, j int) (*fabric.Impairment, error) {
+// PolicyOf is what a link from node i to node j does to packets, nil if it is perfect.
+func PolicyOf(l *topology.Link, seed uint64, i, j int) (*fabric.Impairment, error) {
 	c := impairment(&l.Impairment)
 	if c.IsZero() {
 		return nil, nil
@@ -487,7 +487,7 @@ func (r *udpRun) setLink(f *topology.Fault, i, j int, n *udpNode, dst ib.GID) {
 	if f.Action == topology.Partition {
 		l.Impairment = topology.Impairment{Loss: 1}
 	}
-	p, err := policyOf(&l, r.file.Seed, i, j)
+	p, err := PolicyOf(&l, r.file.Seed, i, j)
 	if err != nil {
 		return // cannot be: the file was checked
 	}

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rvtsim/rvtsim/ib"
@@ -120,20 +121,8 @@ func (d *decoder) finishFault(f *File, path string, x *faultEntry) bool {
 	if i < 0 {
 		return false // reported when it was read
 	}
-	a, ok := faultActions[i], true
-	for _, key := range faultObject.keys() {
-		allowed := key == "at" || key == "action" || slices.Contains(a.takes, key) || a.impaired && slices.Contains(impairmentKeys, key)
-		if d.given(path+"."+key) && !allowed {
-			d.problem(path+"."+key, "found a key that action %s does not take; expected only at, action, %s", a.action, listed(a.keys()))
-			ok = false
-		}
-	}
-	for _, key := range a.needs {
-		if !d.given(path + "." + key) {
-			d.problem(path, "key %q is missing; action %s needs it", key, a.action)
-			ok = false
-		}
-	}
+	a := &faultActions[i]
+	ok := d.checkKeys(a, path, faultObject.keys(), "at", "action")
 	if slices.Contains(a.takes, "between") {
 		var good bool
 		x.Pair, good = d.resolvePair(f, path, x.pairNames, true)
@@ -151,6 +140,26 @@ func (d *decoder) finishFault(f *File, path string, x *faultEntry) bool {
 	if x.At >= f.Timeout {
 		d.problem(path+".at", "found %s; expected less than the file's timeout of %s, at which the run ends", x.At, f.Timeout)
 		ok = false
+	}
+	return ok
+}
+
+// checkKeys reports keys that an action does not take, beside those that every entry has,
+// and those that it needs.
+func (d *decoder) checkKeys(a *faultAction, path string, all []string, always ...string) bool {
+	ok := true
+	for _, key := range all {
+		allowed := slices.Contains(always, key) || slices.Contains(a.takes, key) || a.impaired && slices.Contains(impairmentKeys, key)
+		if d.given(joinPath(path, key)) && !allowed {
+			d.problem(joinPath(path, key), "found a key that action %s does not take; expected only %s, %s", a.action, strings.Join(always, ", "), listed(a.keys()))
+			ok = false
+		}
+	}
+	for _, key := range a.needs {
+		if !d.given(joinPath(path, key)) {
+			d.problem(path, "key %q is missing; action %s needs it", key, a.action)
+			ok = false
+		}
 	}
 	return ok
 }

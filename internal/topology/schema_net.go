@@ -245,10 +245,10 @@ func twoNames(d *decoder, v value) ([]string, bool) {
 // resolvePair turns the names of a selector into indices. If all is true a selector
 // without names means every pair.
 func (d *decoder) resolvePair(f *File, path string, p pairNames, all bool) (Pair, bool) {
-	has := func(key string) bool { return d.given(path + "." + key) }
+	has := func(key string) bool { return d.given(joinPath(path, key)) }
 	switch {
 	case has("between") && (has("from") || has("to")):
-		d.problem(path+".between", `found "between" beside "from" or "to"; expected one or the other`)
+		d.problem(joinPath(path, "between"), `found "between" beside "from" or "to"; expected one or the other`)
 		return Pair{}, false
 	case has("from") != has("to"):
 		d.problem(path, `found only one of "from" and "to"; expected both, or "between"`)
@@ -262,12 +262,12 @@ func (d *decoder) resolvePair(f *File, path string, p pairNames, all bool) (Pair
 		if len(p.between) != 2 {
 			return Pair{}, false // already reported
 		}
-		from, ok1 := d.nodes(f, path+".between[0]", p.between[0])
-		to, ok2 := d.nodes(f, path+".between[1]", p.between[1])
+		from, ok1 := d.nodes(f, joinPath(path, "between[0]"), p.between[0])
+		to, ok2 := d.nodes(f, joinPath(path, "between[1]"), p.between[1])
 		return Pair{From: from, To: to, Both: true}, ok1 && ok2
 	}
-	from, ok1 := d.nodes(f, path+".from", p.from)
-	to, ok2 := d.nodes(f, path+".to", p.to)
+	from, ok1 := d.nodes(f, joinPath(path, "from"), p.from)
+	to, ok2 := d.nodes(f, joinPath(path, "to"), p.to)
 	return Pair{From: from, To: to}, ok1 && ok2
 }
 

@@ -26,6 +26,7 @@
 #define RVTSIM_FDINFO 5 /* answer to QUERY_FD: arg is the inode, 0 if it is not open */
 #define RVTSIM_LIST 16  /* of the command line: passes a file with a report in JSON */
 #define RVTSIM_STOP 17  /* of the command line: end the daemon */
+#define RVTSIM_FAULT 18 /* of the command line: a fault as text; passes a file with the outcome in JSON */
 
 /* Kinds of answer. */
 #define RVTSIM_REPLY 0

@@ -1,0 +1,368 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rvtsim/rvtsim/cq"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/runner"
+	"github.com/rvtsim/rvtsim/internal/topology"
+	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// faults is what goes wrong in the network of a daemon: what its topology file says of
+// the links, and what was changed since. Its lock is taken before those of the nodes.
+type faults struct {
+	d *Daemon
+
+	mu      sync.Mutex
+	file    *topology.File
+	seed    uint64
+	set     map[[2]int]*topology.Impairment // of a direction, in place of the file's
+	cut     map[[2]int]bool                 // partitioned directions
+	applied map[[2]int][]ib.GID             // destinations that the direction's policy is set for
+}
+
+func newFaults(d *Daemon) (*faults, error) {
+	f := &faults{d: d, file: d.cfg.Topology, set: map[[2]int]*topology.Impairment{}, cut: map[[2]int]bool{}, applied: map[[2]int][]ib.GID{}}
+	if f.file == nil {
+		var names []string
+		for _, n := range d.cfg.Nodes {
+			names = append(names, "{name: "+n.Name+"}")
+		}
+		var err error
+		if f.file, err = topology.Parse("nodes", []byte("version: 1\nnodes: ["+strings.Join(names, ", ")+"]\n")); err != nil {
+			return nil, err
+		}
+	}
+	f.seed = f.file.Seed
+	return f, nil
+}
+
+// outside stands for every destination that is no node of the daemon.
+const outside = -1
+
+// link is what packets of a direction suffer.
+func (f *faults) link(i, j int) topology.Link {
+	k := [2]int{i, j}
+	l := f.file.Network
+	if j != outside {
+		l = f.file.LinkBetween(i, j)
+	}
+	if im := f.set[k]; im != nil {
+		l.Impairment = *im
+	}
+	if f.cut[k] {
+		l.Impairment = topology.Impairment{Loss: 1}
+	}
+	return l
+}
+
+// install gives node i its policies towards the nodes that pick says.
+func (f *faults) install(i int, pick func(j int) bool) error {
+	h := f.d.all()[i]
+	for j := outside; j < len(f.file.Nodes); j++ {
+		if j == i || !pick(j) {
+			continue
+		}
+		l := f.link(i, j)
+		p, err := runner.PolicyOf(&l, f.seed, i, j+1)
+		if err != nil {
+			return err
+		}
+		k := [2]int{i, j}
+		if j == outside {
+			h.Do(func(*rvt.Device, vtime.Time) { h.impaired.SetPolicy(p) })
+			continue
+		}
+		now := f.d.all()[j].gids()
+		h.Do(func(*rvt.Device, vtime.Time) {
+			for _, g := range f.applied[k] {
+				if !slices.Contains(now, g) {
+					h.impaired.SetPolicyFor(g, nil)
+				}
+			}
+			for _, g := range now {
+				h.impaired.SetPolicyFor(g, p)
+			}
+		})
+		f.applied[k] = now
+	}
+	return nil
+}
+
+// moved follows a change of the addresses of a node: the others have to know it by the
+// new ones.
+func (f *faults) moved(h *hosted) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := slices.Index(f.d.all(), h)
+	if at < 0 {
+		return // it is being opened
+	}
+	for i := range f.file.Nodes {
+		_ = f.install(i, func(j int) bool {
+			return j == at && (f.set[[2]int{i, j}] != nil || f.cut[[2]int{i, j}] || len(f.applied[[2]int{i, j}]) > 0)
+		})
+	}
+}
+
+// start puts in force what the file says.
+func (f *faults) start() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.file.Nodes {
+		if err := f.install(i, func(int) bool { return true }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inject carries out a fault, and says what it has done.
+func (f *faults) inject(text string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x, err := topology.ParseFault(f.file, text)
+	if err != nil {
+		return "", plain(err)
+	}
+	switch x.Action {
+	case topology.Partition, topology.Heal, topology.SetImpairment:
+		return f.network(x)
+	case topology.KillNode, topology.RestartNode:
+		return f.eachNode(x, func(i int) error {
+			if x.Action == topology.KillNode {
+				return f.d.kill(i)
+			}
+			return f.restart(i)
+		})
+	case topology.PortDown, topology.PortUp:
+		return f.eachNode(x, func(i int) error {
+			return f.d.all()[i].node.Do(func(d *rvt.Device, _ vtime.Time) { d.SetPort(x.Action == topology.PortUp) })
+		})
+	}
+	return f.verbs(x)
+}
+
+// plain leaves out of problems where in the text they are: it is one line.
+func plain(err error) error {
+	var ps topology.Problems
+	if !errors.As(err, &ps) {
+		return err
+	}
+	var lines []string
+	for _, p := range ps {
+		line := p.Message
+		if p.Path != "" {
+			line = p.Path + ": " + line
+		}
+		lines = append(lines, line)
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// network changes links.
+func (f *faults) network(x *topology.LiveFault) (string, error) {
+	links := 0
+	for i := range f.file.Nodes {
+		covered := func(j int) bool {
+			if j == outside {
+				return x.Pair.All
+			}
+			return x.Pair.Covers(i, j)
+		}
+		for j := outside; j < len(f.file.Nodes); j++ {
+			if j == i || !covered(j) {
+				continue
+			}
+			if j != outside {
+				links++
+			}
+			switch k := [2]int{i, j}; x.Action {
+			case topology.Partition:
+				f.cut[k] = true
+			case topology.Heal:
+				delete(f.cut, k)
+			default:
+				im := x.Impairment
+				f.set[k] = &im
+			}
+		}
+		if err := f.install(i, covered); err != nil {
+			return "", err
+		}
+	}
+	return plural(links, "link"), nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (f *faults) eachNode(x *topology.LiveFault, do func(i int) error) (string, error) {
+	for k := range x.Nodes.N {
+		i := x.Nodes.First + k
+		if err := do(i); err != nil {
+			return "", fmt.Errorf("node %s: %w", f.file.Nodes[i].Name, err)
+		}
+	}
+	return plural(x.Nodes.N, "node"), nil
+}
+
+// restart brings a node back that was killed.
+func (f *faults) restart(i int) error {
+	if err := f.d.revive(i); err != nil {
+		return err
+	}
+	if err := f.install(i, func(int) bool { return true }); err != nil {
+		return err
+	}
+	for j := range f.file.Nodes {
+		if err := f.install(j, func(k int) bool { return k == i }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verbs carries out a fault at the objects of programs.
+func (f *faults) verbs(x *topology.LiveFault) (string, error) {
+	n, what := 0, "queue pair"
+	if x.Action == topology.RevokeKey {
+		what = "memory region"
+	}
+	portEvent := x.Action == topology.SpuriousEvent && !x.Notify && ofPort(x.Event)
+	if portEvent {
+		what = "node"
+	}
+	for k := range x.Nodes.N {
+		h := f.d.all()[x.Nodes.First+k]
+		contexts, _ := f.d.contextsOf(h)
+		err := h.node.Do(func(d *rvt.Device, now vtime.Time) {
+			if portEvent {
+				d.InjectEvent(rvt.Event{Type: x.Event})
+				n++
+				return
+			}
+			for _, a := range contexts {
+				if a.open {
+					n += verbFault(d, now, h, a, x)
+				}
+			}
+		})
+		if err != nil {
+			return "", fmt.Errorf("node %s: %w", h.cfg.Name, err)
+		}
+	}
+	if n == 0 {
+		return "", fmt.Errorf("no program on the node has such a %s; ls shows what there is", what)
+	}
+	return plural(n, what), nil
+}
+
+// ofPort reports whether an event concerns the port or the device as a whole.
+func ofPort(t ib.EventType) bool {
+	switch t {
+	case ib.EventCQErr, ib.EventQPFatal, ib.EventQPReqErr, ib.EventQPAccessErr, ib.EventCommEst, ib.EventSQDrained,
+		ib.EventPathMig, ib.EventPathMigErr, ib.EventSRQErr, ib.EventSRQLimitReached, ib.EventQPLastWQEReached:
+		return false
+	}
+	return true
+}
+
+// verbFault does it to one context, and counts the objects. The owner calls it.
+func verbFault(d *rvt.Device, now vtime.Time, h *hosted, a *attached, x *topology.LiveFault) (n int) {
+	if x.Action == topology.RevokeKey {
+		return a.ctx.Revoke(d, x.Key, !x.HasKey)
+	}
+	var some []*qp.QP
+	a.ctx.EachQP(func(q *qp.QP) {
+		if x.QPN == 0 || x.QPN == q.QPN {
+			some = append(some, q)
+		}
+	})
+	for _, q := range some {
+		switch x.Action {
+		case topology.ModifyQPError:
+			_ = d.ModifyQP(now, q, &qp.Attr{State: ib.StateErr}, ib.AttrState) // not out of RESET
+		case topology.PauseReceiver, topology.ResumeReceiver:
+			q.InjectNoReceives(x.Action == topology.PauseReceiver)
+		case topology.CQOverflow:
+			q.SendCQ.LoseNext()
+		case topology.FailPost:
+			a.ctx.FailPosts(d, q.QPN, x.Count)
+		case topology.CompleteWith:
+			if !d.InjectStatus(now, q, x.Status) {
+				q.InjectNextStatus(x.Status)
+			}
+		case topology.DelayCompletions:
+			h.delay(d, q.SendCQ, x.Delay)
+			h.delay(d, q.RecvCQ, x.Delay)
+		case topology.SpuriousEvent:
+			spurious(d, q, x)
+		}
+	}
+	return len(some)
+}
+
+// delay holds the completions of a queue back for a while.
+func (h *hosted) delay(d *rvt.Device, c *cq.CQ, by time.Duration) {
+	d.HoldCompletions(c, true)
+	time.AfterFunc(by, func() {
+		h.Do(func(d *rvt.Device, _ vtime.Time) { d.HoldCompletions(c, false) })
+	})
+}
+
+// spurious raises an event of a queue pair or of one of its queues.
+func spurious(d *rvt.Device, q *qp.QP, x *topology.LiveFault) {
+	ev := rvt.Event{Type: x.Event}
+	switch {
+	case x.Notify:
+		ev = rvt.Event{Comp: true, CQ: q.SendCQ}
+	case x.Event == ib.EventCQErr:
+		ev.CQ = q.SendCQ
+	case x.Event == ib.EventSRQErr || x.Event == ib.EventSRQLimitReached:
+		if q.SRQ == nil {
+			return
+		}
+		ev.SRQ = q.SRQ
+	default:
+		ev.QP = q
+	}
+	d.InjectEvent(ev)
+}
+
+// inForce lists the changes of the network that are in force.
+func (f *faults) inForce() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := []string{}
+	for i := range f.file.Nodes {
+		for j := range f.file.Nodes {
+			k := [2]int{i, j}
+			if i == j {
+				continue
+			}
+			l := f.link(i, j)
+			what := l.Impairment.Summary()
+			if f.cut[k] {
+				what = "partition"
+			}
+			if what != "" {
+				out = append(out, f.file.Nodes[i].Name+" to "+f.file.Nodes[j].Name+": "+what)
+			}
+		}
+	}
+	return out
+}
