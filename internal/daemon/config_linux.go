@@ -31,6 +31,8 @@ type NodeConfig struct {
 	Profile qp.Profile
 	MTU     ib.MTU // active MTU; lowered to what the interface carries
 	Limits  rvt.Limits
+	// DistinctKeys makes rkeys differ from lkeys.
+	DistinctKeys bool
 	// Strict are the checks of programs; none by default. Seed decides what they vary.
 	Strict strict.Checks
 	Seed   uint64

@@ -79,6 +79,7 @@ func host(cfg NodeConfig, abi string, d *desk, moved func(*hosted)) (*hosted, er
 func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.DeviceConfig) error {
 	dc.Seed, dc.Profile, dc.Limits = uint64(dc.GIDs[0][15]), h.cfg.Profile, h.cfg.Limits
 	dc.Driver = qp.DriverByName(dc.Profile.Name)
+	dc.DistinctKeys = h.cfg.DistinctKeys
 	dc.Observer = watcher{h}
 	if h.cfg.Strict.Any() {
 		h.guard = strict.NewGuard(h.cfg.Strict, h.cfg.Seed, h.misused, &dc)
