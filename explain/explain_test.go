@@ -313,4 +313,8 @@ func TestNothingRemembered(t *testing.T) {
 	h := &qp.History{QPN: 0x11, State: ib.StateErr}
 	require.Contains(t, explain.Completion(&cq.WC{WRID: 1, Status: ib.WCWRFlushErr, VendorErr: ib.CauseFlushAfter}, h, nil), "It was not carried out: the queue pair was in ERR. Nothing is remembered of why.")
 	require.Contains(t, explain.Completion(&cq.WC{WRID: 1, Status: ib.WCLocProtErr, VendorErr: ib.CauseLKeyUnknown}, h, nil), "Nothing more is remembered of it")
+	_, flushed := h.Find(&cq.WC{Status: ib.WCWRFlushErr})
+	require.True(t, flushed)
+	_, flushed = h.Find(&cq.WC{Status: ib.WCLocProtErr})
+	require.False(t, flushed)
 }

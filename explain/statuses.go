@@ -44,7 +44,7 @@ var statuses = [ib.NumWCStatuses]statusInfo{
 	ib.WCRemAbortErr:      {meaning: onlyRD},
 	ib.WCInvEECNErr:       {meaning: onlyRD},
 	ib.WCInvEECStateErr:   {meaning: onlyRD},
-	ib.WCFatalErr:         {meaning: "The adapter failed. This device then raises DEVICE_FATAL and refuses calls with ENODEV; nobody is left to write completions, so it never gives this status."},
+	ib.WCFatalErr:         {meaning: "The adapter failed. This device then raises DEVICE_FATAL and refuses calls with ENODEV: nobody is left to write completions. A device of profile rxe gives it, as the kernel's does, to a request that is no READ and gets a READ response: the peer, or somebody in its place, answers what was not asked."},
 	ib.WCRespTimeoutErr:   {meaning: onlyRD},
 	ib.WCGeneralErr:       {meaning: "An error of no other kind. This device always knows which kind, so it never gives this status."},
 	ib.WCTMErr:            {meaning: onlyTM},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/qp"
@@ -113,14 +114,19 @@ func TestPayloadThatCannotBeFetched(t *testing.T) {
 
 // When the memory as a whole is gone, what was about to be reported as success is not.
 func TestSuccessDoesNotOutliveTheMemory(t *testing.T) {
-	a, _, qa, _ := ucPair(t)
+	a := newHost(t, 1, nil)
+	scq, err := a.d.CreateCQ(8, nil) // not that of the receives
+	require.NoError(t, err)
+	qa, err := a.d.CreateQP(a.pd, &qp.InitAttr{SendCQ: scq, RecvCQ: a.cq, Type: ib.QPTypeUC, SQSigAll: true, Cap: qp.Cap{MaxSendWR: 4, MaxSendSGE: 1}})
+	require.NoError(t, err)
+	a.connect(qa, a, qa.QPN)
 	a.send(qa, 1, 8)
 	var out Outbox
 	a.d.Emit(0, &out, 4) // the completion is staged
 	a.d.MemoryGone(uint32(qa.QPN))
 	a.d.Commit(0)
-	wcs := a.poll()
-	require.Len(t, wcs, 1)
+	wcs := make([]cq.WC, 4)
+	require.Equal(t, 1, scq.Poll(wcs))
 	require.Equal(t, ib.WCLocProtErr, wcs[0].Status)
 }
 
@@ -280,4 +286,41 @@ func TestReadWhoseKeyGoes(t *testing.T) {
 	h := qb.History()
 	require.Len(t, h.Failures, 1)
 	require.Equal(t, ib.CauseRKey, h.Failures[0].Cause)
+}
+
+// Profile rxe acknowledges repetitions with "none" until it has accepted something: an
+// atomic counts as much as any other request.
+func TestAtomicCountsAsAccepted(t *testing.T) {
+	_, b, _, qb := rcPair(t, func(c *Config) { c.Profile = qp.ProfileRXE })
+	path := wire.Path{Src: qb.Attr.AV.DGID, Dst: b.gid}
+	old := wire.Packet{Opcode: ib.OpSendOnly, DestQP: qb.QPN, PKey: ib.PKeyDefault, PSN: 99, AckReq: true}
+	b.d.Receive(0, &path, &old)
+	frames := b.emit(0)
+	require.Len(t, frames, 1)
+	require.Equal(t, ib.PSN(ib.PSNMask), frames[0].pkt.PSN)
+	add := wire.Packet{Opcode: ib.OpFetchAdd, DestQP: qb.QPN, PKey: ib.PKeyDefault, PSN: 100, AtomicETH: wire.AtomicETH{VA: bufBase, RKey: b.mr.RKey, SwapAdd: 1}}
+	require.Equal(t, wire.DropNone, b.d.Receive(0, &path, &add))
+	require.Len(t, b.emit(0), 1)
+	b.d.Receive(0, &path, &old)
+	frames = b.emit(0)
+	require.Len(t, frames, 1)
+	require.Equal(t, ib.PSN(99), frames[0].pkt.PSN)
+}
+
+// A receive that a message has taken is flushed when the queue pair's own send fails.
+func TestFaultOfASendFlushesAReceive(t *testing.T) {
+	a, b, qa, qb := rcPair(t, nil)
+	b.recv(qb, 7, 8192, 8192)
+	a.send(qa, 1, 3000)
+	b.receive(0, a.emit(0)[:1])
+	b.send(qb, 2, 8)
+	var out Outbox
+	b.d.Emit(0, &out, 4)
+	b.d.GatherFault(uint32(qb.QPN))
+	b.d.Commit(0)
+	status := map[uint64]ib.WCStatus{}
+	for _, wc := range b.poll() {
+		status[wc.WRID] = wc.Status
+	}
+	require.Equal(t, map[uint64]ib.WCStatus{2: ib.WCLocProtErr, 7: ib.WCWRFlushErr}, status)
 }
