@@ -81,6 +81,7 @@ type Interp struct {
 	ahs  []*ahObj
 	pds  []*pdObj
 	qps  []*qpObj
+	cm   *cmWorld // nil until the script asks for it
 
 	trace    bool
 	steps    int // of the directive being run

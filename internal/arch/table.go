@@ -91,7 +91,7 @@ var table = []Rule{
 		Reason: "one workload drives virtual and real devices, so it may know neither host"},
 	{Package: "sim", Kind: Pure, Module: belowSim,
 		Reason: "a world must be replayable from its seed"},
-	{Package: "spec", Kind: Pure, Module: belowSpec,
+	{Package: "spec", Kind: Pure, Module: append(slices.Clone(belowSpec), "cm"),
 		Reason: "a scenario must print the same text everywhere; the test beside it reads the files"},
 
 	// Real time.
