@@ -20,6 +20,7 @@ BENCH    ?= .
 COUNT    ?= 1
 CAMPAIGN ?= 60
 MUTANTS  ?= 200
+PAIRS    ?= 5
 # The first of the seeds: new with each commit, the same for everybody who has that commit.
 SEED     ?= $(shell printf '0x%.8s' "$$(git rev-parse HEAD 2>/dev/null || echo 1)")
 
@@ -29,11 +30,11 @@ help: ## list the targets
 		|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## compile bin/rvtsim, and the preload library if there is a C compiler
+build: ## compile bin/rvtsim, and what goes into programs if there is a C compiler
 	@mkdir -p bin
 	go build -o bin/rvtsim ./cmd/rvtsim
-	@if tools/deps.sh have cc; then rm -f bin/shim-*.so && bin/rvtsim shim bin; \
-	else echo "SKIP  the preload library: no C compiler"; fi
+	@if tools/deps.sh have cc; then rm -f bin/shim-*.so && bin/rvtsim shim bin && bin/rvtsim engine --source . bin; \
+	else echo "SKIP  the preload library and the engine: no C compiler"; fi
 
 .PHONY: demo
 demo: build ## two adapters exchange traffic over UDP on loopback
@@ -111,6 +112,10 @@ programs: deps ## foreign programs against the daemon, in every combination; slo
 bench: ## benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)
 	@mkdir -p out
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee out/bench.txt
+
+.PHONY: versus
+versus: build ## unmodified perftest against UCX over TCP, in PAIRS pairs; appends to BENCHMARKS.md
+	go run ./tools/versus -pairs $(PAIRS)
 
 .PHONY: cover
 cover: ## coverage by all tests together, into out/cover.html

@@ -25,6 +25,9 @@ type Config struct {
 	Seed uint64
 	// FirstQPN and LastQPN bound the QPNs given out; 0 means 0x11 and 0xfffffe.
 	FirstQPN, LastQPN ib.QPN
+	// StartQPN is the first number that is given out; 0 means FirstQPN. A device that
+	// takes over the range of another one starts where that has never been.
+	StartQPN ib.QPN
 	// DistinctKeys makes rkeys differ from lkeys.
 	DistinctKeys bool
 	// Poison fills what is undefined in failed completions, and in the header area of
@@ -100,6 +103,9 @@ func (c *Config) Validate() error {
 		bad("limit window_packets must be below 2^22, or PSNs could not be told apart")
 	}
 	first, last := c.qpnRange()
+	if c.StartQPN != 0 && (c.StartQPN < first || c.StartQPN > last) {
+		bad("StartQPN is outside the QPN range")
+	}
 	if first < 2 || last >= ib.QPNMulticast || first > last {
 		bad("the QPN range is empty or includes 0, 1 or 0xffffff")
 	}

@@ -78,7 +78,9 @@ func New(cfg Config) (*Device, error) {
 		Prof: &d.cfg.Profile, Drv: cfg.Driver, Keys: keys, Scatter: &d.scatter, GIDs: slices.Clone(cfg.GIDs), Sources: slices.Clone(cfg.GIDs), MTU: cfg.MTU,
 		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
 	}
-	d.nextQPN, _ = d.cfg.qpnRange()
+	if d.nextQPN = cfg.StartQPN; d.nextQPN == 0 {
+		d.nextQPN, _ = d.cfg.qpnRange()
+	}
 	if g := cfg.Guard; g != nil {
 		g.Attach(keys)
 		d.env.Observer = g

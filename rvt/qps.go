@@ -94,6 +94,13 @@ func (d *Device) allocQPN(t ib.QPType) (ib.QPN, error) {
 	return 0, ib.NewVerbError(ib.ENOMEM, "create_qp", "", "every QPN of the device's range is in use")
 }
 
+// Owns reports whether a number could be that of a QP of this device. Several devices
+// that share an address, each with a range of its own, tell their packets apart by it.
+// What lies below the first range, QP1 say, belongs to the device of that range.
+func (d *Device) Owns(n ib.QPN) bool {
+	return (d.cfg.FirstQPN == 0 || n >= d.cfg.FirstQPN) && (d.cfg.LastQPN == 0 || n <= d.cfg.LastQPN)
+}
+
 // QP finds a QP by its number, nil if there is none.
 func (d *Device) QP(n ib.QPN) *qp.QP { return d.qps[n] }
 

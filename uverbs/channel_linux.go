@@ -5,7 +5,17 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 )
+
+// WriteEvent writes an event into a pipe, whose reader may be gone. A host that is part of
+// a program replaces it, before it opens a device: there the signal that such a write
+// raises would be the program's.
+var WriteEvent = func(fd int, b []byte) error {
+	_, err := syscall.Write(fd, b)
+	return err
+}
 
 // channel is a completion channel or the asynchronous event queue of a context: a
 // pipe whose read end the program has. The program polls and reads it with no help of
@@ -15,7 +25,8 @@ import (
 // goroutine moves it on as the program reads.
 type channel struct {
 	mu      sync.Mutex
-	w       *os.File // the write end, non-blocking
+	fd      int
+	w       *os.File // the write end fd, non-blocking
 	ino     uint64
 	bytes   int // of a record
 	queue   []record
@@ -53,7 +64,8 @@ func newChannel(bytes int) (*channel, *os.File, error) {
 		syscall.Close(p[1])
 		return nil, nil, err
 	}
-	return &channel{w: os.NewFile(uintptr(p[1]), "uverbs-events"), ino: st.Ino, bytes: bytes}, r, nil
+	w := fdspace.Keep(p[1])
+	return &channel{fd: w, w: os.NewFile(uintptr(w), "uverbs-events"), ino: st.Ino, bytes: bytes}, r, nil
 }
 
 // writeEnd is what this package writes to.
@@ -99,9 +111,9 @@ func (ch *channel) flush() (done bool) {
 func (ch *channel) writeSome(fd int) bool {
 	sent := 0
 	for _, r := range ch.queue {
-		_, err := syscall.Write(fd, r.data[:ch.bytes])
+		err := WriteEvent(fd, r.data[:ch.bytes])
 		if err == syscall.EINTR {
-			_, err = syscall.Write(fd, r.data[:ch.bytes])
+			err = WriteEvent(fd, r.data[:ch.bytes])
 		}
 		if err == syscall.EAGAIN || err == syscall.EINTR {
 			break
@@ -178,7 +190,7 @@ func (ch *channel) unread(handle uint64) (removed uint32) {
 				removed++
 				continue
 			}
-			_, _ = syscall.Write(int(fd), b)
+			_ = WriteEvent(int(fd), b)
 		}
 	})
 	return removed
@@ -221,6 +233,7 @@ func (ch *channel) close() {
 	ch.closed, ch.queue = true, nil
 	ch.mu.Unlock()
 	if !was {
+		fdspace.Forget(ch.fd)
 		ch.w.Close() // waits for move, which needs mu
 	}
 }

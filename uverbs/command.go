@@ -93,6 +93,10 @@ func (c *Context) Write(caller *Caller, buf []byte, passed Passed) Reply {
 	return rep
 }
 
+// Arms reports whether a write() asks for an event of a completion queue: whoever made it
+// is likely to sleep next.
+func Arms(buf []byte) bool { return len(buf) >= cmdHdrBytes && native.Uint32(buf) == cmdReqNotifyCQ }
+
 // own runs a command as the owner of the device, and completes the answer.
 func (k *call) own(command uint32, run func() error) {
 	if command == cmdResizeCQ {

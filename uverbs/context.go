@@ -140,6 +140,19 @@ func (c *Context) Doorbell(qpHandle uint32) {
 	})
 }
 
+// Post is [Context.Doorbell] for a caller who owns the device already. idle reports that
+// nothing was under way on the QP before, so that what was posted is worth sending at
+// once. ok is false if a POST_SEND is needed instead: the QP may have to refuse the sends.
+func (c *Context) Post(d *rvt.Device, qpHandle uint32) (idle, ok bool) {
+	o := get[qpObj](c, qpHandle)
+	if o == nil || o.sq == nil || !o.postable() {
+		return false, false
+	}
+	idle = o.q.Outstanding() == 0
+	o.drain(d)
+	return idle, true
+}
+
 // Scan takes the sends that wait in any ring of the context and returns how many it
 // posted. Call it as the owner, for a doorbell that does not say whose it is. It costs
 // one load for each QP.

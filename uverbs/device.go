@@ -279,6 +279,18 @@ func contextOf(c *cq.CQ) any     { return c.Context }
 func qpContext(q *qp.QP) any     { return q.Context }
 func srqContext(s *swqe.SRQ) any { return s.Context }
 
+// Scan takes the sends that wait in the rings of any context and returns how many it
+// posted; see [Context.Scan].
+func (d *Device) Scan(dev *rvt.Device) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for c := range d.contexts {
+		n += c.Scan(dev)
+	}
+	return n
+}
+
 // Fatal tells every program that the device is gone (IBV_EVENT_DEVICE_FATAL).
 func (d *Device) Fatal() { d.broadcast(0, ib.EventDeviceFatal) }
 

@@ -31,7 +31,7 @@ import (
 
 // daemonCommands are the commands for unmodified programs.
 func daemonCommands() []*cobra.Command {
-	return []*cobra.Command{newUp(), newNetns(), newFault(), newExec(), newLs(), newDown(), newShim()}
+	return []*cobra.Command{newUp(), newNetns(), newFault(), newExec(), newLs(), newDown(), newEngine(), newShim()}
 }
 
 // daemonFlags say what a daemon is to be. They are shared by up and exec.

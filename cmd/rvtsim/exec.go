@@ -28,7 +28,14 @@ type execFlags struct {
 	socket string
 	via    string
 	why    bool
+	engine string
 }
+
+// Values of --engine.
+const (
+	engineDaemon  = "daemon"
+	engineProgram = "program"
+)
 
 // Values of --via.
 const (
@@ -58,6 +65,7 @@ unless the flags of "rvtsim up" say otherwise.`,
 	cmd.Flags().StringVar(&f.socket, "socket", "", "control socket of a daemon, also of another user; in place of --name")
 	cmd.Flags().BoolVar(&f.why, "explain", false, "when the program has ended, say which calls were refused and which work failed, and why (without a daemon only; else rvtsim explain --node)")
 	cmd.Flags().StringVar(&f.via, "via", viaPreload, "how the program gets to see the device: preload or seccomp")
+	cmd.Flags().StringVar(&f.engine, "engine", engineDaemon, "who does the adapter's work: the daemon, or the program itself, which is faster: daemon or program")
 	return cmd
 }
 
@@ -66,16 +74,27 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return envErr(err)
 	}
-	var lib string
+	var lib preloads
+	if f.engine != engineDaemon && f.engine != engineProgram {
+		return usage(fmt.Errorf("--engine %q: want daemon or program", f.engine))
+	}
 	switch f.via {
 	case viaPreload:
-		if lib, err = shim.Library(); err != nil {
+		if lib.shim, err = shim.Library(); err != nil {
 			return envErr(err)
+		}
+		if f.engine == engineProgram {
+			if lib.engine, err = shim.Engine(); err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "rvtsim: warning: the daemon serves the program: %v\n", err)
+			}
 		}
 		if why := beyondPreload(prog); why != "" {
 			fmt.Fprintf(cmd.ErrOrStderr(), "rvtsim: warning: %s %s: it will not see the device\n", prog, why)
 		}
 	case viaSeccomp:
+		if f.engine == engineProgram {
+			return usage(errors.New("--engine program needs a library in the program: it goes with --via preload only"))
+		}
 	default:
 		return usage(fmt.Errorf("--via %q: want preload or seccomp", f.via))
 	}
@@ -113,29 +132,35 @@ func (f *execFlags) choose(r *daemon.Report) (*daemon.NodeReport, error) {
 	return nil, usage(fmt.Errorf("--node %q: the daemon has %s", f.node, strings.Join(names, ", ")))
 }
 
+// preloads are the libraries that come into a program.
+type preloads struct{ shim, engine string } // engine is empty if the daemon serves it
+
 // environment is that of this process, with what the preload library must know.
-func environment(lib, socket, node string) []string {
+func environment(lib preloads, socket, node string) []string {
 	var env []string
-	preload := lib
+	preload := lib.shim
 	for _, v := range os.Environ() {
 		name, value, _ := strings.Cut(v, "=")
 		switch {
 		case name == "LD_PRELOAD":
 			for _, p := range strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' }) {
-				if p != lib {
+				if p != lib.shim {
 					preload += ":" + p
 				}
 			}
-		case name == "RVTSIM_SOCKET" || name == "RVTSIM_NODE" || name == "RVTSIM_ROOT":
+		case name == "RVTSIM_SOCKET" || name == "RVTSIM_NODE" || name == "RVTSIM_ROOT" || name == shim.EngineEnv:
 		default:
 			env = append(env, v)
 		}
+	}
+	if lib.engine != "" {
+		env = append(env, shim.EngineEnv+"="+lib.engine)
 	}
 	return append(env, "LD_PRELOAD="+preload, "RVTSIM_SOCKET="+socket, "RVTSIM_NODE="+node, "RVTSIM_ROOT="+daemon.ViewOf(socket, node))
 }
 
 // become replaces this process with the program.
-func (f *execFlags) become(prog string, args []string, lib, socket, node string) error {
+func (f *execFlags) become(prog string, args []string, lib preloads, socket, node string) error {
 	if f.via == viaSeccomp {
 		return runNotified(prog, args, socket, node)
 	}
@@ -144,7 +169,7 @@ func (f *execFlags) become(prog string, args []string, lib, socket, node string)
 }
 
 // runAlone runs the program on a daemon of its own, inside this process.
-func (f *execFlags) runAlone(cmd *cobra.Command, prog string, args []string, lib string) error {
+func (f *execFlags) runAlone(cmd *cobra.Command, prog string, args []string, lib preloads) error {
 	f.name = daemon.PrivateName()
 	d, err := f.startAlone()
 	if err != nil {
@@ -281,6 +306,27 @@ func beyondPreload(prog string) string {
 		}
 	}
 	return "is statically linked"
+}
+
+// newEngine compiles the engine that programs can have inside.
+func newEngine() *cobra.Command {
+	var source string
+	cmd := &cobra.Command{
+		Use:   "engine DIR",
+		Short: "Compile the engine for exec --engine program into a directory",
+		Long: `Engine compiles the library that "rvtsim exec --engine program" loads into a program. It
+is looked for beside rvtsim, so DIR is best the directory that rvtsim is in. Go and a C
+compiler are needed.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := shim.BuildEngine(args[0], source); err != nil {
+				return envErr(err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&source, "source", "", "directory of rvtsim's source (default: it is fetched, in the version that is installed)")
+	return cmd
 }
 
 // newShim is for make: it compiles the preload library into a directory.

@@ -84,7 +84,7 @@ type Config struct {
 	// one address; a protocol analyser will call the ICRC wrong there.
 	Port uint16
 	// Now gives the arrival instants. Nil means time since Open.
-	Now func() vtime.Time
+	Now func() vtime.Time `json:"-"`
 	// Verify is the ICRC check on receive.
 	Verify VerifyMode
 	// DisableGSO sends and receives every datagram by itself.

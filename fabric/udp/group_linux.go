@@ -9,6 +9,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 )
 
 // JoinGroup makes the port receive what is sent to a multicast group, on the
@@ -68,7 +69,7 @@ func (p *Port) openGroup(g ib.GID) (int, error) {
 	if p.details.GRO {
 		_ = setGRO(fd) // without it the datagrams come one by one
 	}
-	return fd, nil
+	return fdspace.Keep(fd), nil
 }
 
 // LeaveGroup ends what JoinGroup began. Leaving a group that was not joined is no
@@ -89,7 +90,7 @@ func (p *Port) LeaveGroup(g ib.GID) error {
 	fewer := slices.Delete(slices.Clone(groups), i, i+1)
 	p.groups.Store(&fewer)
 	p.readMu.Lock() // a reader may still be in the old list
-	closeFD(gone.fd)
+	fdspace.Close(gone.fd)
 	p.readMu.Unlock()
 	p.wakeForGroups()
 	return nil

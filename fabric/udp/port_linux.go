@@ -7,6 +7,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 )
 
 // Port is a RoCE v2 port on a Linux UDP socket.
@@ -33,6 +34,7 @@ type Port struct {
 	readMu  sync.Mutex
 	groups  atomic.Pointer[[]*rxSock]
 
+	shares   int // sockets that Share has opened
 	waiter   waiter
 	degraded atomic.Pointer[GSODisabledError]
 }
@@ -60,15 +62,22 @@ func Open(cfg Config) (*Port, error) {
 
 // openOn opens a port whose address belongs to dev. cfg is valid.
 func openOn(cfg Config, dev netdev) (*Port, error) {
-	p := &Port{local: cfg.local(), gid: cfg.Local, v4: cfg.Local.IsIPv4(), dev: dev}
-	p.life.release = p.releaseSockets
-	p.sock = rxSock{fd: -1, gid: p.gid}
-	p.groups.Store(new([]*rxSock))
+	p := newPort(&cfg, dev)
 	if err := p.open(&cfg); err != nil {
 		p.releaseSockets()
 		return nil, err
 	}
 	return p, nil
+}
+
+// newPort returns a port without sockets.
+func newPort(cfg *Config, dev netdev) *Port {
+	p := &Port{local: cfg.local(), gid: cfg.Local, v4: cfg.Local.IsIPv4(), dev: dev}
+	p.life.release = p.releaseSockets
+	p.sock = rxSock{fd: -1, gid: p.gid}
+	p.waiter.eventFD = -1
+	p.groups.Store(new([]*rxSock))
+	return p
 }
 
 func (p *Port) open(cfg *Config) error {
@@ -92,9 +101,14 @@ func (p *Port) open(cfg *Config) error {
 		d.GSOSegments = n
 		d.GRO = setGRO(fd) == nil
 	}
-	p.tx.init(p.trainLimits(d.GSOSegments))
-	p.rx.init(d.GRO, cfg.Verify, cfg.clock())
+	p.start(cfg)
 	return nil
+}
+
+// start makes the port ready when its sockets are.
+func (p *Port) start(cfg *Config) {
+	p.tx.init(p.trainLimits(p.details.GSOSegments))
+	p.rx.init(p.details.GRO, cfg.Verify, cfg.clock())
 }
 
 // trainLimits returns the limits for trains of at most segments datagrams.
@@ -147,11 +161,11 @@ func (p *Port) Close() error {
 
 // releaseSockets closes everything; nobody is inside and nobody can enter.
 func (p *Port) releaseSockets() {
-	closeFD(p.sock.fd)
+	fdspace.Close(p.sock.fd)
 	p.groupMu.Lock()
 	defer p.groupMu.Unlock()
 	for _, g := range *p.groups.Load() {
-		closeFD(g.fd)
+		fdspace.Close(g.fd)
 	}
 	p.groups.Store(new([]*rxSock))
 	p.waiter.release()

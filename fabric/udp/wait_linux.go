@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 )
 
 // waiter is the sleeping half of a port.
@@ -27,12 +28,14 @@ type waiter struct {
 }
 
 func (w *waiter) init() (err error) {
-	w.eventFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if w.eventFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
+		w.eventFD = fdspace.Keep(w.eventFD)
+	}
 	return err
 }
 
 func (w *waiter) release() {
-	closeFD(w.eventFD)
+	fdspace.Close(w.eventFD)
 	w.eventFD = -1
 }
 

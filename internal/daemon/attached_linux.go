@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/uverbs"
 	"github.com/rvtsim/rvtsim/vtime"
@@ -35,18 +36,22 @@ func newAttached(h *hosted, token uint64) (*attached, error) {
 		return nil, err
 	}
 	a.rings = &legator{rings: r, heir: h.heir, context: token}
+	if h.seat.Index > 0 {
+		a.rings.own = &legacy{Estate: uverbs.Estate{ABI: h.abi, Objects: map[uint32]uverbs.Bequest{}}, memory: r.fd}
+	}
 	h.heir.tell(&heirMessage{Op: heirOpen, Context: token, ABI: h.abi}, r.fd)
 	if a.efd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		a.rings.close()
 		return nil, os.NewSyscallError("eventfd", err)
 	}
+	a.efd = fdspace.Keep(a.efd)
 	if a.ctx, err = h.uv.Open(a.rings); err == nil {
 		a.ctx.Owner = a
 		err = h.bells.add(a)
 	}
 	if err != nil {
 		a.rings.close()
-		_ = unix.Close(a.efd)
+		fdspace.Close(a.efd)
 		return nil, err
 	}
 	return a, nil
@@ -98,12 +103,12 @@ func (a *attached) close() {
 		a.open = false
 		a.rings.close()
 	}
-	_ = unix.Close(a.efd)
+	fdspace.Close(a.efd)
 }
 
 // report describes the context. The owner of the device calls it.
 func (a *attached) report(d *rvt.Device) ContextReport {
-	r := ContextReport{Objects: a.ctx.Objects(), QPs: []QPReport{}}
+	r := ContextReport{Engine: engineDaemon, Objects: a.ctx.Objects(), QPs: []QPReport{}}
 	for _, n := range a.ctx.QPs() {
 		if q := d.QP(n); q != nil {
 			at := d.QueryQP(q)

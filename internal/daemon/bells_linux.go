@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 )
 
 // bells waits for the doorbells of a node's contexts: one thread for all of them. The
@@ -27,14 +29,14 @@ func newBells(ring func([]*attached)) (*bells, error) {
 	if b.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create", err)
 	}
+	b.epoll = fdspace.Keep(b.epoll)
 	if b.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
+		b.stop = fdspace.Keep(b.stop)
 		err = unix.EpollCtl(b.epoll, unix.EPOLL_CTL_ADD, b.stop, &unix.EpollEvent{Events: unix.EPOLLIN})
 	}
 	if err != nil {
-		_ = unix.Close(b.epoll)
-		if b.stop >= 0 {
-			_ = unix.Close(b.stop)
-		}
+		fdspace.Close(b.epoll)
+		fdspace.Close(b.stop)
 		return nil, os.NewSyscallError("epoll", err)
 	}
 	go b.run(ring)
@@ -93,6 +95,6 @@ func (b *bells) run(ring func([]*attached)) {
 func (b *bells) close() {
 	_, _ = unix.Write(b.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	<-b.done
-	_ = unix.Close(b.epoll)
-	_ = unix.Close(b.stop)
+	fdspace.Close(b.epoll)
+	fdspace.Close(b.stop)
 }

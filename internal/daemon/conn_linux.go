@@ -26,6 +26,7 @@ type conn struct {
 	since time.Time // fixed
 
 	ctx    *attached // guarded by Daemon.mu; set once
+	prog   *program  // likewise; a connection has one of the two at most
 	mem    *ProcMem
 	caller uverbs.Caller
 	in     []byte
@@ -42,6 +43,10 @@ func (c *conn) serve() {
 	}
 	if c.ctx != nil {
 		c.d.log.Info("detach", "node", c.ctx.h.cfg.Name, "pid", c.pid, "comm", c.comm, "after", time.Since(c.since).Round(time.Millisecond))
+	}
+	if c.prog != nil {
+		c.d.log.Info("detach", "node", c.prog.h.cfg.Name, "pid", c.pid, "comm", c.comm, "after", time.Since(c.since).Round(time.Millisecond))
+		c.d.unseat(c.prog)
 	}
 	if c.mem != nil {
 		c.mem.Close()
@@ -70,6 +75,11 @@ func (c *conn) run() error {
 		case opWrite, opIoctl:
 			closeAll(files)
 			err = c.command(&rq)
+		case opHost:
+			closeAll(files)
+			err = c.hostProgram(&rq)
+		case opReport:
+			err = c.reported(files)
 		case opList:
 			closeAll(files)
 			err = c.list()
@@ -135,12 +145,15 @@ func (c *conn) attach(rq *request, files []int) error {
 		return c.send(&reply{token: a.token})
 	}
 	h := c.d.find(rq.node)
-	if h == nil || rq.kind != devUverbs && rq.kind != devCM || rq.index != 0 || h.node.Err() != nil {
+	if h == nil || rq.kind != devUverbs && rq.kind != devCM || rq.kind == devCM && h.cm == nil || rq.index != 0 || h.node.Err() != nil {
 		return c.fail(ib.Errno(unix.ENODEV))
 	}
 	if err := c.d.openContext(c, h, rq.kind); err != nil {
 		_ = c.fail(errnoOf(err))
 		return err
+	}
+	if int(rq.why) < len(whyDaemon) && rq.why > 0 {
+		c.d.log.Info("the daemon serves the program", "node", h.cfg.Name, "pid", c.pid, "comm", c.comm, "because", whyDaemon[rq.why])
 	}
 	c.logAttach("attach")
 	if rq.kind == devCM { // a program may have thousands of them

@@ -42,6 +42,7 @@ type Daemon struct {
 	closing  bool
 	conns    map[*conn]struct{}
 	contexts map[uint64]*attached
+	programs map[*program]struct{} // those that host themselves
 }
 
 // Start opens every node and the control socket. When it returns without an error,
@@ -55,7 +56,7 @@ func Start(cfg Config) (*Daemon, error) {
 	}
 	d := &Daemon{
 		cfg: cfg, log: cfg.Log, started: time.Now(), stopped: make(chan struct{}),
-		conns: map[*conn]struct{}{}, contexts: map[uint64]*attached{},
+		conns: map[*conn]struct{}{}, contexts: map[uint64]*attached{}, programs: map[*program]struct{}{},
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -153,6 +154,7 @@ func (d *Daemon) Close() {
 	}
 	d.mu.Unlock()
 	for _, h := range d.all() {
+		d.tellPrograms(h)
 		h.fatal()
 	}
 	d.sock.shutdown()
@@ -250,6 +252,10 @@ func (d *Daemon) kill(i int) error {
 	h := d.all()[i]
 	if h.node.Err() != nil {
 		return errors.New("it is dead already")
+	}
+	d.tellPrograms(h)
+	for _, p := range d.programsOf(h) {
+		p.c.sock.shutdown() // ends the engine too
 	}
 	h.fatal()
 	h.unbind()

@@ -98,6 +98,14 @@ func (f *faults) install(i int, pick func(j int) bool) error {
 	return nil
 }
 
+// any reports whether the network is anything but perfect. A daemon without a network has
+// no faults.
+func (f *faults) any() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.d.cfg.Topology != nil || len(f.set) > 0 || len(f.cut) > 0
+}
+
 // moved follows a change of the addresses of a node: the others have to know it by the
 // new ones.
 func (f *faults) moved(h *hosted) {

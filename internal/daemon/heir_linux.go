@@ -136,6 +136,7 @@ type legator struct {
 	*rings
 	heir    *heir
 	context uint64
+	own     *legacy // in an engine, which outlives the daemon: it needs no heir
 	// leaving says that the program stays and the daemon goes: what it frees for itself
 	// is still there for the program.
 	leaving atomic.Bool
@@ -145,12 +146,18 @@ var _ uverbs.Heir = (*legator)(nil)
 
 // Bequeath implements uverbs.Heir.
 func (l *legator) Bequeath(handle uint32, b uverbs.Bequest) {
+	if l.own != nil {
+		l.own.Objects[handle] = b
+	}
 	l.heir.tell(&heirMessage{Op: heirSet, Context: l.context, Handle: handle, Object: b})
 }
 
 // Withdraw implements uverbs.Heir.
 func (l *legator) Withdraw(handle uint32) {
 	if !l.leaving.Load() {
+		if l.own != nil {
+			delete(l.own.Objects, handle)
+		}
 		l.heir.tell(&heirMessage{Op: heirDrop, Context: l.context, Handle: handle})
 	}
 }

@@ -45,6 +45,14 @@ type hosted struct {
 	viewMu sync.Mutex  // guards what follows: the view is written again when the port changes
 	root   string      // the node's view of sysfs and /dev
 	tree   uverbs.Tree // as it was written there
+
+	// For programs that host themselves.
+	seat     seat      // this device's own place at its address
+	udp      *udp.Port // what they share the address of, nil if they cannot
+	port     udp.Config
+	segments int // of a train, as the port has found out
+	seats    seats
+	past     NodeReport // what those counted that have ended; guarded by Daemon.mu
 }
 
 var _ uverbs.Host = (*hosted)(nil)
@@ -65,19 +73,28 @@ func host(cfg NodeConfig, abi string, d *desk, moved func(*hosted)) (*hosted, er
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
 	h := newHosted(cfg, d, moved)
-	dc := rvt.DefaultConfig(deviceName, port.LocalGID())
-	dc.GUID, dc.MTU = guidOf(cfg.Address), min(cfg.MTU, port.MTU())
-	if err := h.start(port, abi, dc, uverbs.DeviceConfig{NetDev: netDevOf(cfg.Address.Addr())}); err != nil {
+	h.udp, h.port, h.segments = port, pc, port.Details().GSOSegments
+	if err := h.startAt(port, abi); err != nil {
 		_ = port.Close()
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
 	return h, nil
 }
 
+// startAt starts the node at the address of its configuration.
+func (h *hosted) startAt(port *udp.Port, abi string) error {
+	dc := rvt.DefaultConfig(deviceName, port.LocalGID())
+	dc.GUID, dc.MTU = guidOf(h.cfg.Address), min(h.cfg.MTU, port.MTU())
+	return h.start(port, abi, dc, uverbs.DeviceConfig{NetDev: netDevOf(h.cfg.Address.Addr())})
+}
+
 // start makes the device and drives it. dc has its address and MTU, uc its network
 // device. The port belongs to the node if it succeeds.
 func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.DeviceConfig) error {
-	dc.Seed, dc.Profile, dc.Limits = uint64(dc.GIDs[0][15]), h.cfg.Profile, h.cfg.Limits
+	h.abi = abi
+	dc.FirstQPN, dc.LastQPN = h.seat.span()
+	dc.StartQPN, dc.Seed = h.seat.Start, uint64(dc.GIDs[0][15])+uint64(h.seat.Index)<<8
+	dc.Profile, dc.Limits = h.cfg.Profile, h.cfg.Limits
 	dc.Driver = qp.DriverByName(dc.Profile.Name)
 	dc.DistinctKeys = h.cfg.DistinctKeys
 	dc.Observer = watcher{h}
@@ -97,12 +114,13 @@ func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.De
 		return err
 	}
 	h.uv = uverbs.NewDevice(h, uc)
-	h.impaired = fabric.NewImpaired(port, nil, node.Now)
-	if h.node, err = node.New(dev, h.impaired, node.Config{Events: h.events}); err != nil {
-		return err
+	if h.seat.Index > 0 {
+		// A part of a node in a program: the daemon makes its connections, and there are
+		// no faults in its network.
+		return h.drive(dev, port)
 	}
-	if h.bells, err = newBells(h.ring); err != nil {
-		_ = h.node.Close()
+	h.impaired = fabric.NewImpaired(port, nil, node.Now)
+	if err := h.drive(dev, h.impaired); err != nil {
 		return err
 	}
 	if h.guard != nil {
@@ -110,6 +128,18 @@ func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.De
 	}
 	if err := h.startCM(&dc, port); err != nil {
 		return errors.Join(err, h.close())
+	}
+	return nil
+}
+
+// drive starts the loops that drive the device.
+func (h *hosted) drive(dev *rvt.Device, port fabric.Port) (err error) {
+	if h.node, err = node.New(dev, port, node.Config{Events: h.events, Doorbells: h.scan}); err != nil {
+		return err
+	}
+	if h.bells, err = newBells(h.ring); err != nil {
+		_ = h.node.Close()
+		return err
 	}
 	return nil
 }
@@ -126,6 +156,9 @@ func guidOf(a netip.AddrPort) uint64 {
 // Do implements uverbs.Host. After the node has failed f does not run; connections ask
 // for that first.
 func (h *hosted) Do(f func(d *rvt.Device, now vtime.Time)) { _ = h.node.Do(f) }
+
+// scan implements node.Config.Doorbells, for doorbells that did not wait.
+func (h *hosted) scan(d *rvt.Device) { h.uv.Scan(d) }
 
 // events implements node.Config.Events.
 func (h *hosted) events(evs []rvt.Event) {
@@ -157,7 +190,9 @@ func (h *hosted) close() error {
 	close(h.stop)
 	h.looking.Wait()
 	h.bells.close()
-	return h.node.Close()
+	err := h.node.Close()
+	h.seats.close()
+	return err
 }
 
 // unbind ends what follows the node's network device. It may be called again.

@@ -39,6 +39,8 @@ const (
 	opWrite  op = 3
 	opIoctl  op = 4
 	opFDInfo op = 5
+	opHost   op = 6
+	opReport op = 7
 	opList   op = 16
 	opStop   op = 17
 	opFault  op = 18
@@ -56,6 +58,10 @@ func (o op) String() string {
 		return "IOCTL"
 	case opFDInfo:
 		return "FDINFO"
+	case opHost:
+		return "HOST"
+	case opReport:
+		return "REPORT"
 	case opList:
 		return "LIST"
 	case opStop:
@@ -66,10 +72,16 @@ func (o op) String() string {
 	return fmt.Sprintf("op(%d)", uint16(o))
 }
 
+// whyDaemon says why a program that could host itself lets the daemon work for it
+// (RVTSIM_WHY_*).
+var whyDaemon = [...]string{"", "it opens the device in a child of fork", "the engine cannot be loaded", "the engine does not start"}
+
 // Kinds of answer.
 const (
 	repReply   = 0
 	repQueryFD = 1
+	repAsk     = 2
+	repFatal   = 3
 )
 
 // request is struct rvtsim_req with what follows it.
@@ -80,6 +92,7 @@ type request struct {
 	token uint64
 	arg   uint64
 	index uint32
+	why   uint32
 	node  string
 	data  []byte // of WRITE and IOCTL; in the receive buffer
 }
@@ -123,7 +136,7 @@ func parseRequest(b []byte) (request, error) {
 	}
 	r := request{
 		op: op(le.Uint16(b[6:])), pid: le.Uint32(b[8:]), kind: le.Uint32(b[12:]),
-		token: le.Uint64(b[16:]), arg: le.Uint64(b[24:]), index: le.Uint32(b[32:]), data: b[reqLen:],
+		token: le.Uint64(b[16:]), arg: le.Uint64(b[24:]), index: le.Uint32(b[32:]), why: le.Uint32(b[36:]), data: b[reqLen:],
 	}
 	name := b[40:reqLen]
 	for i, c := range name {
@@ -147,7 +160,7 @@ func appendRequest(b []byte, r *request) []byte {
 	b = le.AppendUint64(b, r.token)
 	b = le.AppendUint64(b, r.arg)
 	b = le.AppendUint32(b, r.index)
-	b = le.AppendUint32(b, 0)
+	b = le.AppendUint32(b, r.why)
 	var name [nodeLen]byte
 	copy(name[:nodeLen-1], r.node)
 	b = append(b, name[:]...)

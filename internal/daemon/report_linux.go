@@ -58,12 +58,19 @@ type NodeReport struct {
 
 // ContextReport describes an open device file.
 type ContextReport struct {
+	Engine    string          `json:"engine"` // who works for it: "daemon", or "program" itself
 	Processes []ProcessReport `json:"processes"`
 	Objects   int             `json:"objects"` // PDs, CQs, QPs, MRs and so on
 	QPs       []QPReport      `json:"qps"`
 	// IDs are the ids of an rdma_cm device file, as text.
 	IDs []string `json:"ids,omitempty"`
 }
+
+// Values of ContextReport.Engine.
+const (
+	engineDaemon  = "daemon"
+	engineProgram = "program"
+)
 
 // ProcessReport describes a process that is attached.
 type ProcessReport struct {
@@ -155,6 +162,13 @@ func (d *Daemon) reportNode(h *hosted) NodeReport {
 			n.Contexts = append(n.Contexts, c)
 		}
 	}
+	for _, m := range d.ask(h) {
+		n.add(&m)
+		n.Contexts = append(n.Contexts, m.Contexts...)
+	}
+	d.mu.Lock()
+	n.add(&h.past)
+	d.mu.Unlock()
 	return n
 }
 
@@ -204,20 +218,12 @@ func (c *conn) list() error {
 
 // sendFile answers with v in JSON.
 func (c *conn) sendFile(v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	fd, err := unix.MemfdCreate("rvtsim-report", unix.MFD_CLOEXEC)
+	f, err := reportFile(v)
 	if err != nil {
 		return c.fail(errnoOf(err))
 	}
-	f := os.NewFile(uintptr(fd), "report")
 	defer f.Close()
-	if _, err := f.Write(b); err != nil {
-		return c.fail(errnoOf(err))
-	}
-	return c.send(&reply{}, fd)
+	return c.send(&reply{}, int(f.Fd()))
 }
 
 // stop serves STOP. The answer is that the connection ends, when all is done.

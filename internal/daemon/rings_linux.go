@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 	"github.com/rvtsim/rvtsim/uverbs"
 )
 
@@ -50,6 +51,7 @@ func newRings() (*rings, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
+	fd = fdspace.Keep(fd)
 	r := &rings{fd: fd, next: ringAlign, limit: ringLimit, blocks: map[uint64][]byte{}}
 	for _, size := range ringSizes {
 		if err = unix.Ftruncate(fd, int64(size)); err == nil {
@@ -64,7 +66,7 @@ func newRings() (*rings, error) {
 		r.page, err = unix.Mmap(fd, 0, ringAlign, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
 	if err != nil {
-		_ = unix.Close(fd)
+		fdspace.Close(fd)
 		return nil, fmt.Errorf("daemon: memory for rings: %w", err)
 	}
 	// A write() of the program that evades the preload library must not land in a ring.
@@ -139,5 +141,5 @@ func (r *rings) close() {
 		r.Free(off)
 	}
 	_ = unix.Munmap(r.page)
-	_ = unix.Close(r.fd)
+	fdspace.Close(r.fd)
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 )
 
 // seqSocket is a blocking SEQPACKET socket, outside the runtime's poller: a command
@@ -92,7 +94,7 @@ func (s *seqSocket) send(b []byte, files []int) error {
 // shutdown ends a recv under way, of another goroutine.
 func (s *seqSocket) shutdown() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) }
 
-func (s *seqSocket) close() { _ = unix.Close(s.fd) }
+func (s *seqSocket) close() { fdspace.Close(s.fd) }
 
 func closeAll(files []int) {
 	for _, fd := range files {
@@ -120,9 +122,12 @@ func listen(path string, mode os.FileMode) (*seqSocket, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	_ = os.Remove(path)
+	abstract := path[0] == '@' // it goes with its socket
+	if !abstract {
+		_ = os.Remove(path)
+	}
 	err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
-	if err == nil {
+	if err == nil && !abstract {
 		err = os.Chmod(path, mode)
 	}
 	if err == nil {
@@ -132,7 +137,7 @@ func listen(path string, mode os.FileMode) (*seqSocket, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("daemon: control socket %s: %w", path, err)
 	}
-	return &seqSocket{fd: fd}, nil
+	return &seqSocket{fd: fdspace.Keep(fd)}, nil
 }
 
 func (s *seqSocket) accept() (*seqSocket, *unix.Ucred, error) {
@@ -150,7 +155,7 @@ func (s *seqSocket) accept() (*seqSocket, *unix.Ucred, error) {
 			_ = unix.Close(fd)
 			return nil, nil, os.NewSyscallError("getsockopt", err)
 		}
-		return &seqSocket{fd: fd}, cred, nil
+		return &seqSocket{fd: fdspace.Keep(fd)}, cred, nil
 	}
 }
 

@@ -72,6 +72,7 @@ func (b *background) othersDrive() bool {
 // for the background goroutine wakes it.
 func (n *Node) backgroundPass() time.Duration {
 	n.mu.Lock()
+	defer n.answer()
 	defer n.mu.Unlock()
 	n.sleeping = false
 	n.stats.BackgroundPasses++

@@ -32,6 +32,9 @@ type Config struct {
 	// quick, must not call the node, and must not keep the slice. If nil, the events
 	// stay in the device until somebody polls them inside Do.
 	Events func([]rvt.Event)
+	// Doorbells is called in a pass after [Node.Ring], by whoever makes the pass and as
+	// the owner: it takes what programs have posted into rings of their own.
+	Doorbells func(d *rvt.Device)
 	// Manual starts no background goroutine. Whoever made the node must call Progress
 	// often enough, or packets and timers wait.
 	Manual bool

@@ -24,6 +24,7 @@ type Node struct {
 	naps    atomic.Uint64
 	napping atomic.Bool
 	stopped atomic.Bool
+	rung    atomic.Bool   // Ring was called, and no pass has seen to it yet
 	kick    chan struct{} // ends a nap
 	quit    chan struct{} // closed by Close
 	done    chan struct{} // closed when the background goroutine has ended
@@ -136,6 +137,22 @@ func (n *Node) Do(f func(d *rvt.Device, now vtime.Time)) error {
 	return nil
 }
 
+// Ring says that there is work in rings that Config.Doorbells knows of. If somebody
+// else owns the device he sees to it before he is done, so Ring never waits.
+func (n *Node) Ring() {
+	n.rung.Store(true)
+	n.answer()
+}
+
+// answer makes the pass that a Ring asked for, unless somebody else is driving: he
+// comes here after he has let go.
+func (n *Node) answer() {
+	for n.rung.Load() && !n.stopped.Load() && n.mu.TryLock() {
+		n.pass()
+		n.release()
+	}
+}
+
 // Urgency says what End does about packets that wait to be sent.
 type Urgency uint8
 
@@ -163,6 +180,19 @@ func (n *Node) Begin() (*rvt.Device, error) {
 	return n.dev, nil
 }
 
+// TryBegin is Begin for those who must not wait: it returns nil if somebody else is
+// driving, or if the node does not work any more. [Node.Ring] leaves the work to him.
+func (n *Node) TryBegin() *rvt.Device {
+	if !n.mu.TryLock() {
+		return nil
+	}
+	if n.closed || n.err != nil {
+		n.mu.Unlock()
+		return nil
+	}
+	return n.dev
+}
+
 // End gives the device back.
 func (n *Node) End(u Urgency) {
 	if n.dev.Pending() {
@@ -179,9 +209,15 @@ func (n *Node) End(u Urgency) {
 // offload train twice, few enough that the wire does not idle meanwhile.
 const deferLimit = 32
 
-// unlock gives up ownership, and wakes the background goroutine if it would sleep
-// longer than the device can wait.
+// unlock gives up ownership, and sees to those who could not have it meanwhile.
 func (n *Node) unlock() {
+	n.release()
+	n.answer()
+}
+
+// release gives up ownership, and wakes the background goroutine if it would sleep
+// longer than the device can wait.
+func (n *Node) release() {
 	wake := n.sleeping && (n.dev.Pending() || n.blocked || n.loop.len() > 0 || n.deadline() < n.sleepUntil)
 	if wake {
 		n.sleeping = false
@@ -245,8 +281,9 @@ func (n *Node) notifyWatchers(evs []rvt.Event) []rvt.Event {
 // Counters returns a snapshot.
 func (n *Node) Counters() Counters {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	c := Counters{Device: *n.dev.Counters(), Port: *n.port.Counters(), Node: n.stats}
+	n.mu.Unlock()
+	n.answer()
 	c.Node.Naps = n.naps.Load()
 	return c
 }

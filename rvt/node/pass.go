@@ -34,6 +34,9 @@ func (n *Node) pass() (worked bool) {
 	n.stats.Passes++
 	n.deferred = 0
 	now := n.now()
+	if n.rung.Load() && n.rung.Swap(false) && n.cfg.Doorbells != nil {
+		n.cfg.Doorbells(n.dev)
+	}
 	for round := 0; ; round++ {
 		got, drained := n.receiveLoopback(now), true
 		if round == 0 {
@@ -216,7 +219,7 @@ func (n *Node) flush() {
 		switch {
 		case d.Buf == nil:
 			n.txHead++
-		case n.isOwn(d.Path.Dst):
+		case n.isOwn(d):
 			if n.loop.push(&d.Path, d.Buf) {
 				n.stats.Loopback++
 				n.txHead++
@@ -237,7 +240,7 @@ func (n *Node) flush() {
 // runLength is the number of frames from txHead on that go to the port together.
 func (n *Node) runLength() int {
 	i := n.txHead + 1
-	for i < len(n.tx) && n.tx[i].Buf != nil && !n.isOwn(n.tx[i].Path.Dst) {
+	for i < len(n.tx) && n.tx[i].Buf != nil && !n.isOwn(&n.tx[i]) {
 		i++
 	}
 	return i - n.txHead
@@ -263,13 +266,13 @@ func (n *Node) write(k int) bool {
 	return true
 }
 
-// isOwn reports whether a packet is for the node itself: the adapter's internal switch
-// turns it round.
-func (n *Node) isOwn(g ib.GID) bool {
+// isOwn reports whether a frame is for this very device: the adapter's internal switch
+// turns it round. Other devices may have the same address, and then a range of QPNs each.
+func (n *Node) isOwn(d *fabric.Datagram) bool {
 	gids := n.dev.GIDs()
 	for i := range gids {
-		if gids[i] == g {
-			return true
+		if gids[i] == d.Path.Dst {
+			return n.dev.Owns(ib.QPN(d.Buf[5])<<16 | ib.QPN(d.Buf[6])<<8 | ib.QPN(d.Buf[7]))
 		}
 	}
 	return false

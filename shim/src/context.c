@@ -14,6 +14,8 @@
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 
+#include "engine.h"
+
 char shim_root[PATH_MAX];
 static char sockpath[sizeof(((struct sockaddr_un *)0)->sun_path)], node[RVTSIM_NODE_LEN];
 
@@ -37,6 +39,8 @@ void shim_guard(sigset_t *old)
 {
 	sigset_t all;
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV); /* a fault cannot be blocked, only be made fatal */
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, old);
 	pthread_mutex_lock(&lock);
 }
@@ -65,6 +69,7 @@ static void after_fork(void)
 static void after_fork_in_child(void)
 {
 	owner = getpid();
+	shim_program_forked();
 	after_fork();
 }
 
@@ -91,6 +96,7 @@ __attribute__((constructor)) static void init(void)
 	owner = getpid();
 	page = (size_t)sysconf(_SC_PAGESIZE);
 	real_write = shim_next("write");
+	shim_program_init();
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
@@ -102,7 +108,7 @@ struct ctx *shim_lookup(int fd)
 {
 	struct stat st;
 	unsigned m = mark_of(fd);
-	if (!m || m == HIDDEN)
+	if (!m || is_ours(m))
 		return NULL;
 	struct ctx *c = &shim_ctx[m - 1];
 	int saved = errno;
@@ -174,6 +180,8 @@ void shim_release(struct ctx *c)
 	if (!c->used || has_descriptor(c))
 		return;
 	int saved = errno;
+	if (c->home && shim_has_engine())
+		shim_engine_close(c->index);
 	if (connection_alive(c))
 		close_hidden(c->sock);
 	else
@@ -251,14 +259,21 @@ static ssize_t recv_msg(int sock, struct fds *fds)
 	return r;
 }
 
-static int dial(void)
+/* Connects to the daemon, or to the engine of that name. */
+static int dial(const char *engine)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	strcpy(a.sun_path, sockpath);
+	socklen_t len = sizeof a;
+	if (engine) { /* in the abstract name space */
+		strcpy(a.sun_path + 1, engine);
+		len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(engine));
+	} else {
+		strcpy(a.sun_path, sockpath);
+	}
 	int s = (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (s < 0)
 		return -1;
-	if (syscall(SYS_connect, s, &a, sizeof a)) {
+	if (syscall(SYS_connect, s, &a, len)) {
 		syscall(SYS_close, s);
 		errno = ENODEV;
 		return -1;
@@ -278,23 +293,25 @@ static void fill(struct rvtsim_req *rq, uint16_t op, uint64_t token)
 }
 
 /* Introduces this process to the daemon: OPEN for a new context, ATTACH for one that
- * was inherited over fork. Returns the hidden socket. */
-static int introduce(uint16_t op, uint32_t kind, unsigned index, uint64_t token, struct fds *fds)
+ * was inherited over fork, from the engine of that name perhaps, HOST for a place on the
+ * node. Returns the hidden socket; the answer is in in, n bytes long. */
+static int introduce(uint16_t op, uint32_t kind, unsigned index, uint64_t token, const char *engine, struct fds *fds, ssize_t *n)
 {
 	struct rvtsim_req rq;
-	int s = dial();
+	int s = dial(engine);
 	if (s < 0)
 		return -1;
 	/* A program that is not dumpable cannot open this; the daemon sees whether it
-	 * needs it. */
-	int mem = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/mem", O_RDWR | O_CLOEXEC);
+	 * needs it. Who hosts himself keeps it to himself. */
+	int mem = op == RVTSIM_HOST ? -1 : (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/mem", O_RDWR | O_CLOEXEC);
 	fill(&rq, op, token);
 	rq.kind = kind;
 	rq.index = index;
+	rq.why = op == RVTSIM_OPEN && kind == RVTSIM_DEV_UVERBS ? shim_why_daemon() : 0;
 	int bad = send_msg(s, &rq, NULL, 0, mem);
 	if (mem >= 0)
 		syscall(SYS_close, mem);
-	if (bad || recv_msg(s, fds) < 0) {
+	if (bad || (*n = recv_msg(s, fds)) < 0) {
 		close_hidden(s);
 		errno = ENODEV;
 		return -1;
@@ -329,19 +346,85 @@ static void set_up(struct ctx *c, uint32_t kind, unsigned index, const struct st
 	}
 }
 
-/* Opens a device of the daemon. Guards itself. */
+/* Asks the daemon for a place on the node and starts the engine there. */
+static void start_engine(void)
+{
+	struct fds fds;
+	ssize_t n;
+	int s = introduce(RVTSIM_HOST, RVTSIM_DEV_UVERBS, 0, 0, NULL, &fds, &n);
+	if (s < 0) {
+		if (errno == EOPNOTSUPP || errno == EPROTO)
+			shim_engine_refused(RVTSIM_WHY_REFUSED);
+		return;
+	}
+	if (fds.n != 1 || sizeof in.rep + in.rep.out_len > (size_t)n) {
+		close_all(&fds);
+		close_hidden(s);
+		shim_engine_refused(RVTSIM_WHY_START);
+		return;
+	}
+	set_mark(s, 0); /* it belongs to the engine now */
+	if (shim_engine_start(in.b + sizeof in.rep, in.rep.out_len, s, fds.fd[0]))
+		return; /* and it has closed what it was given */
+}
+
+/* Opens the device in the engine. */
+static int open_at_home(struct ctx *c, int flags)
+{
+	struct rvtsim_opened o;
+	struct stat st;
+	int err = shim_engine_open(&o);
+	if (!err && (o.memory >= MAX_FD || sys_fstat(o.memory, &st))) {
+		syscall(SYS_close, o.memory);
+		syscall(SYS_close, o.event);
+		shim_engine_close(o.index);
+		err = EMFILE;
+	}
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	if (!(flags & O_CLOEXEC))
+		syscall(SYS_fcntl, o.memory, F_SETFD, 0);
+	struct fds fds = { 2, { o.memory, o.event } };
+	memset(&in.rep, 0, sizeof in.rep);
+	in.rep.token = o.token;
+	in.rep.bell_offset = o.bell_offset;
+	set_up(c, RVTSIM_DEV_UVERBS, 0, &st, -1, &fds);
+	c->home = 1;
+	c->index = o.index;
+	set_mark(o.memory, (unsigned)(c - shim_ctx) + 1);
+	return o.memory;
+}
+
+int shim_is_home(int fd)
+{
+	struct ctx *c = shim_lookup(fd);
+	return c && c->home;
+}
+
+/* Opens a device, in the engine or in the daemon. Guards itself. */
 int shim_open(uint32_t kind, unsigned index, int flags)
 {
 	struct fds fds;
 	struct stat st;
 	struct ctx *c = NULL;
 	sigset_t old;
+	ssize_t n;
 	int fd = -1;
 	shim_guard(&old);
 	for (int i = 0; i < MAX_CTX && !c; i++)
 		if (!shim_ctx[i].used)
 			c = &shim_ctx[i];
-	int s = c ? introduce(RVTSIM_OPEN, kind, index, 0, &fds) : -1;
+	if (c && kind == RVTSIM_DEV_UVERBS && shim_wants_engine()) {
+		if (!shim_has_engine())
+			start_engine();
+		if (shim_has_engine()) {
+			fd = open_at_home(c, flags);
+			goto out;
+		}
+	}
+	int s = c ? introduce(RVTSIM_OPEN, kind, index, 0, NULL, &fds, &n) : -1;
 	if (!c)
 		errno = EMFILE;
 	if (s < 0)
@@ -369,10 +452,11 @@ static int connected(struct ctx *c)
 {
 	struct stat st;
 	struct fds fds;
+	ssize_t n;
 	int alive = connection_alive(c);
 	if (alive && c->pid == getpid())
 		return 0;
-	int s = introduce(RVTSIM_ATTACH, c->kind, 0, c->token, &fds);
+	int s = introduce(RVTSIM_ATTACH, c->kind, 0, c->token, c->home ? shim_engine_name() : NULL, &fds, &n);
 	if (s < 0)
 		return -1;
 	close_all(&fds);
@@ -429,6 +513,10 @@ static int command(struct ctx *c, uint16_t op, uint64_t arg, const void *buf, si
 	struct rvtsim_req rq;
 	struct fds fds;
 	struct stat st;
+	if (c->home && !shim_must_dial()) {
+		int r = shim_engine_command(c->index, op, arg, buf, n, in.b, sizeof in.b, fds.fd, &fds.n);
+		return r < 0 ? -1 : apply(&fds, (size_t)r);
+	}
 	if (connected(c))
 		return -1;
 	fill(&rq, op, c->token);
@@ -511,15 +599,19 @@ int shim_command(int fd, uint16_t op, uint64_t arg, const void *buf, size_t n, i
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
 	unsigned m = mark_of(fd);
-	if (m && m != HIDDEN) {
+	if (m && !is_ours(m)) {
 		/* No fstat here: what looks like a doorbell is one, and this is the path
 		 * that must be quick. */
 		struct ctx *c = &shim_ctx[m - 1];
 		int ours;
 		if (c->kind == RVTSIM_DEV_CM && shim_waits(buf, n) && shim_lookup(fd))
 			return shim_get_event(fd, buf, n);
-		if (c->kind == RVTSIM_DEV_UVERBS && is_doorbell(buf, n) && !ring(c, ((const uint32_t *)buf)[4]))
-			return (ssize_t)n;
+		if (c->kind == RVTSIM_DEV_UVERBS && is_doorbell(buf, n)) {
+			uint32_t qp = ((const uint32_t *)buf)[4];
+			int r = c->home ? shim_engine_doorbell(c->index, qp) : -1;
+			if (r > 0 || (r < 0 && !ring(c, qp)))
+				return (ssize_t)n;
+		}
 		int r = shim_command(fd, RVTSIM_WRITE, 0, buf, n, &ours);
 		if (ours)
 			return r ? -1 : (ssize_t)n;
@@ -534,7 +626,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	void *arg = va_arg(ap, void *);
 	va_end(ap);
 	unsigned m = mark_of(fd);
-	if (m && m != HIDDEN && request == RVTSIM_VERBS_IOCTL && arg) {
+	if (m && !is_ours(m) && request == RVTSIM_VERBS_IOCTL && arg) {
 		int ours;
 		if (no_ioctl) {
 			errno = ENOTTY;

@@ -18,14 +18,14 @@ EXPORT int close(int fd)
 		return (int)syscall(SYS_close, fd);
 	/* Programs that close every number they can think of mean none of ours; exec
 	 * closes those. */
-	if (m == HIDDEN)
+	if (is_ours(m))
 		return 0;
 	sigset_t old;
 	shim_guard(&old);
 	int r = (int)syscall(SYS_close, fd);
 	m = mark_of(fd);
 	set_mark(fd, 0);
-	if (m && m != HIDDEN)
+	if (m && !is_ours(m))
 		shim_release(&shim_ctx[m - 1]);
 	shim_unguard(&old);
 	return r;
@@ -41,7 +41,7 @@ static void follow(int from, int to)
 	unsigned was = mark_of(to);
 	struct ctx *c = shim_lookup(from);
 	set_mark(to, c ? (unsigned)(c - shim_ctx) + 1 : 0);
-	if (was && was != HIDDEN && was != mark_of(to))
+	if (was && !is_ours(was) && was != mark_of(to))
 		shim_release(&shim_ctx[was - 1]);
 	shim_unguard(&old);
 }
@@ -68,6 +68,10 @@ EXPORT int dup(int fd)
 
 EXPORT int dup3(int from, int to, int flags)
 {
+	if (mark_of(to) == ENGINE && !shim_borrowed()) {
+		errno = EBUSY; /* as if somebody were just opening a file there */
+		return -1;
+	}
 	make_room(to);
 	int r = (int)syscall(SYS_dup3, from, to, flags);
 	if (r >= 0)
@@ -113,7 +117,7 @@ static int close_around(unsigned first, unsigned last, int flags)
 {
 	unsigned from = first;
 	for (unsigned fd = first; fd <= last && fd < MAX_FD; fd++) {
-		if (mark_of((int)fd) != HIDDEN)
+		if (!is_ours(mark_of((int)fd)))
 			continue;
 		if (fd > from && syscall(SYS_close_range, from, fd - 1, flags))
 			return -1;
@@ -125,7 +129,7 @@ static int close_around(unsigned first, unsigned last, int flags)
 static void forget_range(unsigned first, unsigned last)
 {
 	for (unsigned fd = first; fd <= last && fd < MAX_FD; fd++)
-		if (mark_of((int)fd) != HIDDEN)
+		if (!is_ours(mark_of((int)fd)))
 			set_mark((int)fd, 0);
 	for (int i = 0; i < MAX_CTX; i++)
 		shim_release(&shim_ctx[i]);

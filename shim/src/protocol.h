@@ -24,6 +24,8 @@
 #define RVTSIM_WRITE 3  /* a write() to the device file */
 #define RVTSIM_IOCTL 4  /* an ioctl(); arg is the argument's address, data its bytes */
 #define RVTSIM_FDINFO 5 /* answer to QUERY_FD: arg is the inode, 0 if it is not open */
+#define RVTSIM_HOST 6   /* the process hosts its part of the node itself; answer: a grant, the node's socket */
+#define RVTSIM_REPORT 7 /* of such a process: passes a file with a report in JSON */
 #define RVTSIM_LIST 16  /* of the command line: passes a file with a report in JSON */
 #define RVTSIM_STOP 17  /* of the command line: end the daemon */
 #define RVTSIM_FAULT 18 /* of the command line: a fault as text; passes a file with the outcome in JSON */
@@ -31,6 +33,15 @@
 /* Kinds of answer. */
 #define RVTSIM_REPLY 0
 #define RVTSIM_QUERY_FD 1 /* what is descriptor query_fd? */
+
+#define RVTSIM_ASK 2      /* to a process that hosts itself: send a REPORT */
+#define RVTSIM_FATAL 3    /* likewise: the device is about to go away */
+
+/* Why a process that could host itself lets the daemon work for it. */
+#define RVTSIM_WHY_FORK 1  /* it is a child of a process that does */
+#define RVTSIM_WHY_LOAD 2  /* the engine cannot be loaded */
+#define RVTSIM_WHY_START 3 /* the engine does not start */
+#define RVTSIM_WHY_REFUSED 255 /* the daemon has said why */
 
 #define RVTSIM_CMD_POST_SEND 28        /* IB_USER_VERBS_CMD_POST_SEND */
 #define RVTSIM_VERBS_IOCTL 0xc0181b01u /* RDMA_VERBS_IOCTL */
@@ -49,7 +60,7 @@ struct rvtsim_req {
 	uint64_t token;
 	uint64_t arg;
 	uint32_t index; /* of the device; FDINFO: low half of the descriptor's device number */
-	uint32_t reserved;
+	uint32_t why;   /* of OPEN: RVTSIM_WHY_*, or 0 */
 	char node[RVTSIM_NODE_LEN];
 };
 

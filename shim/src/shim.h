@@ -11,6 +11,14 @@
  *   files.c    descriptors that are copied, moved and closed;
  *   cm.c       /dev/infiniband/rdma_cm, whose descriptor is a pipe: waiting for events.
  *
+ * A process may instead have an engine of its own, a library that does the daemon's work
+ * (engine.h). Then a command is a call, and the daemon is asked for a place on the node
+ * only:
+ *
+ *   program.c  loads the engine when the device is opened, and enters it;
+ *   signals.c  faults in the program's memory, and signals that interrupt the engine;
+ *   poll.c     lets the program's polling drive the engine.
+ *
  * The command path uses system calls, static memory and one lock, and runs with signals
  * blocked, so a signal handler may use verbs as far as the libraries allow. Nothing here
  * allocates memory or uses thread-local storage other than errno.
@@ -38,6 +46,7 @@
 #define MAX_CTX 4096
 #define MAX_FD 65536
 #define HIDDEN 0xffff /* mark of a descriptor that the program does not know of */
+#define ENGINE 0xfffe /* likewise one of the engine, which cannot move */
 
 /* What the launcher told us; root is empty if we are to do nothing. */
 extern char shim_root[PATH_MAX];
@@ -54,6 +63,8 @@ struct ctx {
 	pid_t pid;              /* process that made the connection */
 	_Atomic uint32_t *bell; /* doorbell word, shared with the daemon */
 	_Atomic uint32_t unheard;
+	int home;               /* it was opened in the engine of a process, under this index */
+	int index;
 };
 
 extern struct ctx shim_ctx[MAX_CTX];
@@ -64,6 +75,8 @@ static inline unsigned mark_of(int fd)
 {
 	return (unsigned)fd < MAX_FD ? atomic_load_explicit(&shim_mark[fd], memory_order_relaxed) : 0;
 }
+
+static inline int is_ours(unsigned m) { return m >= ENGINE; }
 
 static inline void set_mark(int fd, unsigned m)
 {
@@ -94,6 +107,36 @@ void *shim_next(const char *name);  /* the function that ours stands in front of
 /* cm.c */
 int shim_waits(const void *buf, size_t n);
 ssize_t shim_get_event(int fd, const void *buf, size_t n);
+
+int shim_is_home(int fd);           /* is it a context of this process's engine? */
+
+/* program.c */
+struct rvtsim_opened;
+void shim_program_init(void);
+void shim_program_forked(void);
+int shim_has_engine(void);
+int shim_wants_engine(void);            /* is it worth asking the daemon? */
+void shim_engine_refused(uint32_t why); /* RVTSIM_WHY_* */
+uint32_t shim_why_daemon(void);
+int shim_must_dial(void);               /* this thread cannot call the engine: it needs its socket */
+const char *shim_engine_name(void);     /* of its socket, for children */
+int shim_engine_start(const void *grant, size_t n, int socket, int port);
+int shim_engine_open(struct rvtsim_opened *o);
+void shim_engine_close(int index);
+int shim_engine_command(int index, int op, uint64_t arg, const void *buf, size_t n, void *out, size_t room, int *files, int *nfiles);
+int shim_engine_doorbell(int index, uint32_t qp);
+int shim_engine_progress(void);
+
+/* signals.c */
+struct rvtsim_piece;
+struct shim_actions {
+	struct sigaction of[_NSIG];
+};
+void shim_actions_save(struct shim_actions *a);
+void shim_actions_restore(const struct shim_actions *a, int running);
+int64_t shim_copy(const struct rvtsim_piece *p, int64_t n, int to_program);
+int shim_compare_swap(uint64_t addr, uint64_t compare, uint64_t swap, uint64_t *old);
+int shim_fetch_add(uint64_t addr, uint64_t add, uint64_t *old);
 
 /* paths.c */
 const char *shim_view(const char *path, char buf[PATH_MAX]);

@@ -73,6 +73,9 @@ func TestKilledPrograms(t *testing.T) {
 	}
 	kill(1)
 	before := openFiles(t, pid)
+	if engine == "program" {
+		before += 4 // sockets at the node's address stay open: as many as there were programs at a time
+	}
 	kill(len(fewer(2, make([]struct{}, 8))))
 	require.Eventually(t, func() bool { return openFiles(t, pid) <= before }, 10*time.Second, 10*time.Millisecond, "descriptors leak")
 	out, err := s.try("n1", program(t, "events"))

@@ -97,7 +97,7 @@ func TestPerftest(t *testing.T) {
 	}
 	for _, line := range fewer(4, lines) {
 		out := s.talk("n1", "n2", append(strings.Fields(line), "-d", "rvt0", "-x", "0", "-F")...)
-		require.Regexp(t, `(?m)^ \d+\s+\d+\s+\d`, out, line)
+		require.Regexp(t, `(?m)^ \d+\s+\d+\s+(\d|inf)`, out, line) // inf: a busy machine, whose clock perftest cannot measure
 	}
 	for _, line := range fewer(1, []string{"ib_send_lat -n 50", "ib_write_bw -n 50", "ib_atomic_lat -n 50"}) {
 		s.talk("n1", "n1", append(strings.Fields(line), "-d", "rvt0", "-x", "0", "-F")...)

@@ -1,0 +1,303 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/fabric/udp"
+	"github.com/rvtsim/rvtsim/ib"
+)
+
+// engineVersion is raised when what a daemon grants, or expects of an engine, changes.
+const engineVersion = 1
+
+// grant is what a program needs to host its part of a node itself. The node's socket for
+// it comes along as a descriptor.
+type grant struct {
+	Version int        `json:"version"`
+	Node    NodeConfig `json:"node"`
+	ABI     string     `json:"abi"`
+	Seat    seat       `json:"seat"`
+	Port    udp.Config `json:"port"` // without Now
+}
+
+// seat is a device's place at an address that several devices share.
+type seat struct {
+	Index int    `json:"index"` // 0 is the daemon's own
+	Start ib.QPN `json:"start"` // the first QPN to give out
+}
+
+// span is the range of QPNs of a seat. The first number of all is the device's default.
+func (s seat) span() (first, last ib.QPN) {
+	if s.Index == 0 {
+		return 0, udp.ShareQPNs - 1
+	}
+	first = ib.QPN(s.Index * udp.ShareQPNs)
+	return first, first + udp.ShareQPNs - 1
+}
+
+// seats are the places at a node's address. The daemon keeps every socket that it has
+// opened: the kernel would renumber the others if one closed.
+type seats struct {
+	mu   sync.Mutex
+	free []socketOf // those that programs have left, the oldest first
+	all  []int      // descriptors
+}
+
+type socketOf struct{ index, fd int }
+
+// take returns a seat nobody has. What a program before has left in the socket is gone,
+// and its QPNs are not likely to be given out again soon: peers may still be sending.
+func (s *seats) take(p *udp.Port, cfg udp.Config) (seat, int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var k socketOf
+	if len(s.free) > 0 {
+		k, s.free = s.free[0], s.free[1:]
+		udp.Drain(k.fd)
+	} else {
+		var err error
+		if k.index, k.fd, err = p.Share(cfg); err != nil {
+			return seat{}, -1, err
+		}
+		s.all = append(s.all, k.fd)
+	}
+	g := seat{Index: k.index}
+	first, _ := g.span()
+	g.Start = first + rand.N[ib.QPN](udp.ShareQPNs/2)
+	return g, k.fd, nil
+}
+
+func (s *seats) leave(index, fd int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, socketOf{index, fd})
+}
+
+func (s *seats) close() {
+	for _, fd := range s.all {
+		_ = unix.Close(fd)
+	}
+}
+
+// program is a process that hosts its part of a node itself: the daemon knows what it
+// says, and that it is alive.
+type program struct {
+	c    *conn
+	h    *hosted
+	seat seat
+	fd   int // the seat's socket
+	self int // its process number as it sees it
+
+	mu       sync.Mutex // guards both below
+	last     NodeReport
+	reported chan struct{} // closed by the next report
+}
+
+// errElsewhere says why a node serves every program from the daemon.
+var errElsewhere = errors.New("the node follows a network device, has an imperfect network, or is strict: that is the daemon's work")
+
+// hostProgram serves HOST: the program is to host its part of the node itself.
+func (c *conn) hostProgram(rq *request) error {
+	if c.ctx != nil || c.prog != nil {
+		return c.fail(ib.Errno(unix.EPROTO))
+	}
+	c.comm = commOf(c.pid)
+	if !c.d.cfg.allows(c.uid, os.Getuid()) {
+		_ = c.fail(ib.Errno(unix.EACCES))
+		return refused(c.uid)
+	}
+	h := c.d.find(rq.node)
+	if h == nil || h.node.Err() != nil {
+		return c.fail(ib.Errno(unix.ENODEV))
+	}
+	p, b, err := c.grant(h)
+	if err != nil {
+		c.d.log.Info("the daemon serves the program", "node", h.cfg.Name, "pid", c.pid, "comm", c.comm, "because", err)
+		return c.fail(ib.Errno(unix.EOPNOTSUPP))
+	}
+	p.self = int(rq.pid)
+	c.d.seat(p)
+	c.d.log.Info("attach", "node", h.cfg.Name, "pid", c.pid, "uid", c.uid, "comm", c.comm, "engine", "program")
+	return c.send(&reply{out: b}, p.fd)
+}
+
+func (c *conn) grant(h *hosted) (*program, []byte, error) {
+	if h.udp == nil || h.guard != nil || c.d.faults.any() {
+		return nil, nil, errElsewhere
+	}
+	s, fd, err := h.seats.take(h.udp, h.port)
+	if err != nil {
+		return nil, nil, err
+	}
+	g := grant{Version: engineVersion, Node: h.cfg, ABI: h.abi, Seat: s, Port: h.port}
+	g.Port.GSOSegments = h.segments
+	g.Port.DisableGSO = h.segments < 2
+	if g.Port.DisableGSO {
+		g.Port.GSOSegments = udp.MaxSegments
+	}
+	b, err := json.Marshal(&g)
+	if err != nil {
+		h.seats.leave(s.Index, fd)
+		return nil, nil, err
+	}
+	return &program{c: c, h: h, seat: s, fd: fd, reported: make(chan struct{})}, b, nil
+}
+
+// seat notes a program that hosts itself.
+func (d *Daemon) seat(p *program) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.programs[p] = struct{}{}
+	p.c.prog = p
+}
+
+// unseat forgets a program that has ended. What it counted stays.
+func (d *Daemon) unseat(p *program) {
+	d.mu.Lock()
+	delete(d.programs, p)
+	p.mu.Lock()
+	p.h.past.add(&p.last)
+	p.mu.Unlock()
+	d.mu.Unlock()
+	p.h.seats.leave(p.seat.Index, p.fd)
+}
+
+// tellPrograms says to the programs that host themselves on a node that it goes away.
+func (d *Daemon) tellPrograms(h *hosted) {
+	b, _ := appendReply(nil, &reply{kind: repFatal})
+	for _, p := range d.programsOf(h) {
+		_ = p.c.sock.send(b, nil)
+	}
+}
+
+// programsOf lists the programs that host themselves on a node.
+func (d *Daemon) programsOf(h *hosted) []*program {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []*program
+	for p := range d.programs {
+		if p.h == h {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// askFor is how long a report waits for programs. One that is stopped does not answer:
+// then what it said last counts.
+const askFor = 250 * time.Millisecond
+
+// ask asks the programs of a node for news and returns what is known of each.
+func (d *Daemon) ask(h *hosted) []NodeReport {
+	all := d.programsOf(h)
+	waits := make([]chan struct{}, len(all))
+	for i, p := range all {
+		p.mu.Lock()
+		waits[i] = p.reported
+		p.mu.Unlock()
+		b, _ := appendReply(nil, &reply{kind: repAsk})
+		_ = p.c.sock.send(b, nil)
+	}
+	late := time.NewTimer(askFor)
+	defer late.Stop()
+	out := make([]NodeReport, len(all))
+	for i, p := range all {
+		select {
+		case <-waits[i]:
+		case <-late.C:
+			late.Reset(0)
+		}
+		p.mu.Lock()
+		out[i] = p.last
+		p.mu.Unlock()
+	}
+	return out
+}
+
+// reported serves REPORT: what a program says about its part of the node.
+func (c *conn) reported(files []int) error {
+	defer closeAll(files)
+	p := c.prog
+	if p == nil || len(files) != 1 {
+		return fmt.Errorf("daemon: a report that nobody expects")
+	}
+	r, err := readReport(files[0])
+	if err != nil || len(r.Nodes) != 1 {
+		return fmt.Errorf("daemon: report of a program: %w", err)
+	}
+	n := r.Nodes[0]
+	for i := range n.Contexts {
+		n.Contexts[i].Engine = engineProgram
+		for j := range n.Contexts[i].Processes {
+			if q := &n.Contexts[i].Processes[j]; q.PID == p.self {
+				q.PID, q.UID, q.Comm = c.pid, c.uid, c.comm
+			}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = n
+	close(p.reported)
+	p.reported = make(chan struct{})
+	return nil
+}
+
+// maxReport bounds what a program can make the daemon read.
+const maxReport = 64 << 20
+
+// readReport reads a report from a file that comes from another process.
+func readReport(fd int) (*Report, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxReport {
+		return nil, errTooLong
+	}
+	b := make([]byte, st.Size)
+	n, err := unix.Pread(fd, b, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pread", err)
+	}
+	var r Report
+	if err := json.Unmarshal(b[:n], &r); err != nil {
+		return nil, fmt.Errorf("daemon: report: %w", err)
+	}
+	return &r, nil
+}
+
+// reportFile puts what becomes JSON into a file without a name.
+func reportFile(r any) (*os.File, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("rvtsim-report", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "report")
+	if _, err := f.Write(b); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// add sums what two parts of a node have counted.
+func (n *NodeReport) add(m *NodeReport) {
+	n.SentPackets += m.SentPackets
+	n.ReceivedPackets += m.ReceivedPackets
+	n.DroppedPackets += m.DroppedPackets
+	n.Retransmitted += m.Retransmitted
+	n.Troubles = append(n.Troubles, m.Troubles...)
+	n.Troubles = n.Troubles[max(0, len(n.Troubles)-maxTroubles):]
+}
