@@ -166,7 +166,7 @@ func newBench(bin string) (*bench, error) {
 	n := os.Getpid()
 	args := []string{"up", "--nodes", "2"}
 	for i := range b.addr {
-		b.addr[i] = fmt.Sprintf("127.%d.%d.%d", 2+n>>14%90, n>>7&127, n<<1&254+1+i&1)
+		b.addr[i] = fmt.Sprintf("127.%d.%d.%d", 2+(n>>14)%90, (n>>7)&127, 1+(2*n+i)%254)
 		args = append(args, "--listen", fmt.Sprintf("n%d=%s", i+1, b.addr[i]))
 	}
 	if text, err := b.rvtsim(context.Background(), args...).CombinedOutput(); err != nil {
