@@ -251,13 +251,13 @@ func TestFlushOfOwnRing(t *testing.T) {
 // The rest of a UC message whose beginning is lost is out of sequence, packet by packet,
 // also when one comes twice; and a WRITE of a single byte arrives.
 func TestUCSmallThings(t *testing.T) {
-	a, b, qa, qb := ucPair(t)
+	_, b, _, qb := ucPair(t)
 	path := wire.Path{Src: qb.Attr.AV.DGID, Dst: b.gid}
 	pkt := wire.Packet{Opcode: ib.TransportUC | ib.OpSendMiddle, DestQP: qb.QPN, PKey: ib.PKeyDefault, PSN: 103, Payload: make([]byte, 1024)}
 	require.Equal(t, wire.DropOutOfSequence, b.d.Receive(0, &path, &pkt))
 	require.Equal(t, wire.DropOutOfSequence, b.d.Receive(0, &path, &pkt))
 
-	a, b, qa, _ = ucPair(t)
+	a, b, qa, _ := ucPair(t)
 	a.buf[0] = 0x5a
 	_, err := a.d.PostSend(qa, []swqe.SendWR{{WRID: 1, Opcode: ib.WRRDMAWrite, SGL: a.sge(0, 1), RemoteAddr: bufBase + 77, RKey: b.mr.RKey}})
 	require.NoError(t, err)
