@@ -24,7 +24,8 @@ fio         | fio              | fio's engine for RDMA against the daemon
 fi_pingpong | libfabric-bin    | libfabric's verbs provider against the daemon
 qemu-system-x86_64 | qemu-system-x86 | interoperation with Linux soft-RoCE
 busybox     | busybox-static   | interoperation with Linux soft-RoCE
-ip          | iproute2         | interoperation with Linux soft-RoCE
+ip          | iproute2         | interoperation with Linux soft-RoCE, nodes on network devices and in namespaces
+nsenter     | util-linux       | nodes in namespaces without root
 xz          | xz-utils         | interoperation with Linux soft-RoCE
 pyverbs     | python3-pyverbs ibverbs-providers iproute2 | the tests of the Python bindings of rdma-core against the daemon
 '

@@ -21,7 +21,7 @@ func newUp() *cobra.Command {
 		Long: `Up starts a daemon with one or more nodes, each with a device rvt0, for programs
 that use libibverbs as it is. Start these with "rvtsim exec". FILE is a topology file:
 its nodes are started and its links lose, repeat and damage packets as it says; traffic,
-latencies and the schedule of faults are left out.
+latencies and the schedule of faults are left out; "rvtsim fault" changes links later.
 
 Without --foreground the daemon goes on in the background until "rvtsim down". Its log
 is in the directory of its control socket, which is printed.`,
