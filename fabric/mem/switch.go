@@ -85,14 +85,15 @@ func (n *Network) checkSwitch(s SwitchIndex) error {
 // Switches returns how many switches there are.
 func (n *Network) Switches() int { return len(n.switches) }
 
-// Connected reports whether packets find a way from node a to node b.
+// Connected reports whether packets find a way from node a to node b: by a link of their
+// own, straight if one of them is at no switch, or from switch to switch.
 func (n *Network) Connected(a, b NodeIndex) bool {
 	if n.checkPair(a, b) != nil {
 		return false
 	}
 	from, to := n.nodes[a].sw, n.nodes[b].sw
-	if from == NoSwitch || to == NoSwitch {
-		return from == to
+	if _, apart := n.linkAt[pair{a, b}]; apart || from == NoSwitch || to == NoSwitch {
+		return true
 	}
 	n.route()
 	return from == to || len(n.switches[from].next[to]) > 0

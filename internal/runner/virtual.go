@@ -181,6 +181,13 @@ func (r *virtualRun) plug() error {
 			}
 		}
 	}
+	for i := range r.file.Flows {
+		fl := &r.file.Flows[i]
+		from, to := r.nodes[fl.From], r.nodes[fl.To]
+		if !net.Connected(from.Index, to.Index) || !net.Connected(to.Index, from.Index) {
+			return fmt.Errorf("%s: flow %s: no trunks lead from the switch of node %s to that of node %s; expected a way through the switches, or a link of their own", r.file.Path, fl.Name, from.Name, to.Name)
+		}
+	}
 	return nil
 }
 

@@ -136,3 +136,15 @@ traffic: [{pattern: ring_all_reduce, from: n, op: send, size: 500KiB, count: 3}]
 	want := time.Duration((wire*float64(time.Second) + 10e3) * steps)
 	require.InEpsilon(t, float64(want), float64(o.Elapsed), 0.02, "%v, want %v", o.Elapsed, want)
 }
+
+// TestNoWayThroughTheSwitches: a file whose packets could only vanish is refused.
+func TestNoWayThroughTheSwitches(t *testing.T) {
+	const text = `version: 1
+nodes: [{name: a}, {name: b}, {name: c}]
+switches: [{name: s, nodes: [a]}, {name: t, nodes: [b]}%s]
+traffic: [{from: a, to: b, op: send}, {from: c, to: a, op: send}]
+`
+	_, err := RunVirtual(context.Background(), parse(t, fmt.Sprintf(text, "")), Options{})
+	require.EqualError(t, err, "t.yaml: flow rc-send-1: no trunks lead from the switch of node a to that of node b; expected a way through the switches, or a link of their own")
+	requireGood(t, runVirtual(t, parse(t, fmt.Sprintf(text, ", {name: top, switches: [s, t]}")), Options{}))
+}
