@@ -68,7 +68,7 @@ const threads = 12
 func settle() {
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU())) // a thread that is inside a pass holds one
 	debug.SetGCPercent(400)                      // traffic makes no garbage, commands make little
-	time.Sleep(1)
+	time.Sleep(time.Microsecond)
 	var wg sync.WaitGroup
 	for range threads {
 		wg.Go(func() { _ = unix.Nanosleep(&unix.Timespec{Nsec: 3e6}, nil) })
