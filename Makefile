@@ -19,6 +19,8 @@ FUZZ     ?= .
 BENCH    ?= .
 COUNT    ?= 1
 CAMPAIGN ?= 60
+DEATHS   ?= 1000
+HOSTILE  ?= 10m
 MUTANTS  ?= 200
 PAIRS    ?= 5
 # The first of the seeds: new with each commit, the same for everybody who has that commit.
@@ -107,6 +109,14 @@ interop: ## everything against Linux soft-RoCE in an emulated machine, as a tabl
 .PHONY: programs
 programs: deps ## foreign programs against the daemon, in every combination; slow
 	@$(PHASE) "foreign programs" $(GOTEST) -count=1 -timeout 30m ./tests/front -front.full
+
+.PHONY: deaths
+deaths: ## kill DEATHS programs amid traffic: nothing may be left of them
+	@$(PHASE) "$(DEATHS) deaths" $(GOTEST) -count=1 -timeout 60m -run 'TestKilledPrograms|TestPeerIsKilled' ./tests/front -front.deaths=$(DEATHS)
+
+.PHONY: hostile
+hostile: ## programs that misbehave, HOSTILE for each ABI, with SEED
+	@$(PHASE) "hostile programs from seed $(SEED)" $(GOTEST) -count=1 -timeout 0 -run TestHostilePrograms ./tests/front -front.hostile=$(HOSTILE) -front.seed=$$(( $(SEED) ))
 
 .PHONY: bench
 bench: ## benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)

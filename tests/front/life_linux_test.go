@@ -1,9 +1,11 @@
 package front
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,6 +53,26 @@ func openFiles(t *testing.T, pid int) int {
 	return len(all)
 }
 
+// statusOf reads a number from a process's status: kilobytes, or a count.
+func statusOf(t *testing.T, pid int, name string) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, name+":"); ok {
+			n, err := strconv.Atoi(strings.Fields(v)[0])
+			require.NoError(t, err)
+			return n
+		}
+	}
+	t.Fatal(name)
+	return 0
+}
+
+// deaths is how many programs TestKilledPrograms kills; make deaths kills a thousand.
+var deaths = flag.Int("front.deaths", 32, "how many programs are killed")
+
+// TestKilledPrograms kills programs, each in the middle of traffic, four at a time.
+// Nothing is left of them in the daemon: no objects, descriptors, threads, nor memory.
 func TestKilledPrograms(t *testing.T) {
 	s := up(t, 1)
 	pid := s.report().PID
@@ -71,32 +93,40 @@ func TestKilledPrograms(t *testing.T) {
 		wg.Wait()
 		s.empty()
 	}
-	kill(1)
-	before := openFiles(t, pid)
+	kill(3)
+	files, memory, threads := openFiles(t, pid), statusOf(t, pid, "VmRSS"), statusOf(t, pid, "Threads")
 	if engine == "program" {
-		before += 4 // sockets at the node's address stay open: as many as there were programs at a time
+		files += 4 // sockets at the node's address stay open: as many as there were programs at a time
 	}
-	kill(len(fewer(2, make([]struct{}, 8))))
-	require.Eventually(t, func() bool { return openFiles(t, pid) <= before }, 10*time.Second, 10*time.Millisecond, "descriptors leak")
+	kill(len(fewer(2, make([]struct{}, *deaths/4))))
+	require.Eventually(t, func() bool { return openFiles(t, pid) <= files }, 10*time.Second, 10*time.Millisecond, "descriptors leak")
+	// A connection has a thread while it waits, and Go keeps some for later.
+	require.LessOrEqual(t, statusOf(t, pid, "Threads"), threads+8)
+	grown := statusOf(t, pid, "VmRSS") - memory
+	t.Logf("%d deaths: the daemon has grown by %d kB", *deaths, grown)
+	require.Less(t, grown, 32<<10, "memory leaks")
 	out, err := s.try("n1", program(t, "events"))
 	require.NoError(t, err, "the node is clean: %s", out)
 }
 
-// TestPeerIsKilled kills the server in the middle of traffic: the client's requests run
-// out of retries.
+// TestPeerIsKilled kills the server in the middle of traffic, again and again if many
+// deaths are wanted: the client's requests run out of retries.
 func TestPeerIsKilled(t *testing.T) {
 	need(t, "ib_write_bw")
 	s := up(t, 2)
-	port := freePort(t)
-	prog := []string{"ib_write_bw", "-d", "rvt0", "-x", "0", "-F", "-D", "30", "-p", port}
-	server := s.start("n1", prog...)
-	server.listening(port)
-	client := s.start("n2", append(prog, s.addrs[0])...)
-	require.Eventually(t, func() bool { return s.report().Nodes[1].SentPackets > 200 }, longest, 10*time.Millisecond, "no traffic")
-	require.NoError(t, server.cmd.Process.Signal(syscall.SIGKILL))
-	require.Error(t, client.wait(), "%s", client.output())
-	require.Contains(t, client.output(), "Failed status 12", "IBV_WC_RETRY_EXC_ERR")
-	s.empty()
+	for range 1 + *deaths/50 {
+		port := freePort(t)
+		prog := []string{"ib_write_bw", "-d", "rvt0", "-x", "0", "-F", "-D", "30", "-p", port}
+		server := s.start("n1", prog...)
+		server.listening(port)
+		before := s.report().Nodes[1].SentPackets
+		client := s.start("n2", append(prog, s.addrs[0])...)
+		require.Eventually(t, func() bool { return s.report().Nodes[1].SentPackets > before+200 }, longest, 10*time.Millisecond, "no traffic")
+		require.NoError(t, server.cmd.Process.Signal(syscall.SIGKILL))
+		require.Error(t, client.wait(), "%s", client.output())
+		require.Contains(t, client.output(), "Failed status 12", "IBV_WC_RETRY_EXC_ERR")
+		s.empty()
+	}
 }
 
 func TestStoppedProgramHoldsUpNobody(t *testing.T) {
