@@ -20,8 +20,7 @@ verbs.h     | libibverbs-dev   | our own C programs against the daemon
 rping       | rdmacm-utils     | the example programs of librdmacm against the daemon
 rdma_cma.h  | librdmacm-dev librpma-dev | our own C programs of librdmacm and librpma against the daemon
 qperf       | qperf            | qperf over librdmacm against the daemon
-fio         | fio              | fio's engine for RDMA against the daemon
-fi_pingpong | libfabric-bin    | libfabric's verbs provider against the daemon
+fio         | fio              | the RDMA engine of fio against the daemon
 qemu-system-x86_64 | qemu-system-x86 | interoperation with Linux soft-RoCE
 busybox     | busybox-static   | interoperation with Linux soft-RoCE
 ip          | iproute2         | interoperation with Linux soft-RoCE, nodes on network devices and in namespaces
