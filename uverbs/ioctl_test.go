@@ -223,7 +223,7 @@ func TestIoctlLife(t *testing.T) {
 	qp := p.newQPIoctl(cqh, srqh, 51)
 	qph := uint32(qp.after(attrQPHandle).Data)
 	require.NotZero(t, native.Uint32(qp.got(attrQPRespNum)))
-	require.Equal(t, uint32(7), native.Uint32(qp.got(attrQPRespCap)))
+	require.Equal(t, uint32(5), native.Uint32(qp.got(attrQPRespCap)))
 
 	list := p.ioc(objDevice, methodInfoHandles).u64(attrInfoObject, objQP).room(attrInfoTotal, 4).room(attrInfoList, 64).ok()
 	require.Equal(t, encode(uint32(1)), list.got(attrInfoTotal))
