@@ -102,7 +102,7 @@ func (c *Config) Validate() error {
 	if l.WindowPackets >= 1<<22 {
 		bad("limit window_packets must be below 2^22, or PSNs could not be told apart")
 	}
-	first, last := c.qpnRange()
+	first, last := c.QPNRange()
 	if c.StartQPN != 0 && (c.StartQPN < first || c.StartQPN > last) {
 		bad("StartQPN is outside the QPN range")
 	}
@@ -112,7 +112,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (c *Config) qpnRange() (first, last ib.QPN) {
+// QPNRange is the first and the last number that a queue pair of the device can get.
+func (c *Config) QPNRange() (first, last ib.QPN) {
 	first, last = c.FirstQPN, c.LastQPN
 	if first == 0 {
 		first = 0x11

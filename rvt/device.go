@@ -79,7 +79,7 @@ func New(cfg Config) (*Device, error) {
 		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
 	}
 	if d.nextQPN = cfg.StartQPN; d.nextQPN == 0 {
-		d.nextQPN, _ = d.cfg.qpnRange()
+		d.nextQPN, _ = d.cfg.QPNRange()
 	}
 	if g := cfg.Guard; g != nil {
 		g.Attach(keys)

@@ -81,7 +81,7 @@ func (d *Device) allocQPN(t ib.QPType) (ib.QPN, error) {
 		}
 		return ib.QPNGSI, nil
 	}
-	first, last := d.cfg.qpnRange()
+	first, last := d.cfg.QPNRange()
 	for range int(last-first) + 1 {
 		n := d.nextQPN
 		if d.nextQPN++; d.nextQPN > last {

@@ -44,9 +44,9 @@ func NewGuard(checks Checks, seed uint64, report func(Report), dc *rvt.Config) *
 func Configure(checks Checks, seed uint64, dc *rvt.Config) {
 	dc.Poison = checks.Poison
 	dc.DistinctKeys = dc.DistinctKeys || checks.Memory
-	if checks.Freedom && dc.FirstQPN == 0 {
-		// Far from the end, so that numbers do not run out.
-		dc.FirstQPN = ib.QPN(0x11 + rand.New(rand.NewPCG(seed, 1)).Uint32()&0x7fffff)
+	if checks.Freedom && dc.FirstQPN == 0 && dc.StartQPN == 0 {
+		first, last := dc.QPNRange()
+		dc.StartQPN = first + ib.QPN(rand.New(rand.NewPCG(seed, 1)).Uint32N(uint32(last-first)+1))
 	}
 }
 

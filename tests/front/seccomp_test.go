@@ -119,7 +119,7 @@ func TestSeccompDistributionPrograms(t *testing.T) {
 				s.talk("n1", client, "ibv_rc_pingpong", "-d", "rvt0", "-g", "0", "-n", "100", "-c", "-e")
 			}
 			s.talk("n1", "n2", "ibv_ud_pingpong", "-d", "rvt0", "-g", "0", "-n", "50", "-e")
-			require.Regexp(t, `^crw-rw-rw-\s.*231, 192\s.*uverbs0\n$`, strings.TrimPrefix(s.run("n1", "ls", "-l", "/dev/infiniband"), "total 0\n"))
+			require.Regexp(t, `^crw-rw-rw-\s.*10,\s+58\s.*rdma_cm\ncrw-rw-rw-\s.*231, 192\s.*uverbs0\n$`, strings.TrimPrefix(s.run("n1", "ls", "-l", "/dev/infiniband"), "total 0\n"))
 			s.empty()
 		})
 	}
