@@ -14,7 +14,7 @@ PROGRAMS := /tests/front|/tests/pyverbs|/tests/interop
 RACEPKGS = $$(go list ./... | grep -vE '$(PROGRAMS)')
 
 # What may be set on the command line.
-FUZZTIME ?= 5
+FUZZTIME ?= 2
 FUZZ     ?= .
 BENCH    ?= .
 COUNT    ?= 1

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rvtsim/rvtsim/cm/gsi"
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/explain"
 	"github.com/rvtsim/rvtsim/ib"
@@ -257,7 +258,23 @@ func (h *hosted) turnedAway(q *qp.QP, f *qp.Failure) {
 
 // misused takes note of what strict mode has found.
 func (h *hosted) misused(r strict.Report) {
+	if ofDaemon(r.Subject) {
+		return
+	}
 	h.desk.put(note{h: h, a: h.programOf(r.Subject), code: &r})
+}
+
+// ofDaemon reports whether an object is the connection manager's. What it does would look
+// wrong in a program: its receives share the room for what is longer than a MAD.
+func ofDaemon(subject any) bool {
+	switch s := subject.(type) {
+	case *qp.QP:
+		return s.Type == ib.QPTypeGSI
+	case *cq.CQ:
+		_, ok := s.Context.(*gsi.Agent)
+		return ok
+	}
+	return false
 }
 
 // programOf is the program that an object belongs to, nil if that is not known.
