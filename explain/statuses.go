@@ -71,6 +71,6 @@ var events = map[ib.EventType]string{
 	ib.EventSRQLimitReached:  "A shared receive queue has fewer receives than its limit. Post more and arm the limit again with ibv_modify_srq: the event comes once.",
 	ib.EventQPLastWQEReached: "A queue pair in ERR takes no more receives from its shared queue. When its completions are polled it can be destroyed or reset.",
 	ib.EventClientReregister: "The subnet manager asks clients to register again. Ethernet has none, so this device never raises this event.",
-	ib.EventGIDChange:        "The port's GID table changed. This device's does not change while it is open.",
+	ib.EventGIDChange:        "The port's GID table changed: an address came to or went from the network device that the node is bound to. A node with an address of its own keeps its table.",
 	ib.EventWQFatal:          "A work queue of the raw Ethernet kind failed. This device has none.",
 }
