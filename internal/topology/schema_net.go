@@ -46,7 +46,7 @@ var nodeFields = []field[Node]{
 		put(name, func(n *Node) *string { return &n.Name })},
 	{"address", "IP address", "127.0.0.1 for the first, then counting up", "IPv4 or IPv6 address, optionally with a UDP port (default 4791). It is the adapter's GID, so two nodes cannot share one. A port other than 4791 must be the same for all nodes.",
 		put(address, func(n *Node) *netip.AddrPort { return &n.Address })},
-	{"netdev", "name of a network device", "none", "On sockets, in place of `address`: the node has the device's addresses as its GIDs, its MTU and its link state, and follows them. `netns up` calls the node's device by this name. Without sockets it has no meaning.",
+	{"netdev", "name of a network device", "none", "For `up`, in place of `address`: the node has the device's addresses as its GIDs, its MTU and its link state, and follows them. `netns up` calls the node's device by this name. `run` and `sim` do not use it.",
 		put(netdevName, func(n *Node) *string { return &n.Netdev })},
 	{"profile", "`ibta`, `rdmavt`, `rxe`", "ibta", "Whose choice the adapter follows where the standard and the kernel's software adapters differ.",
 		put(oneOf("profile", ProfileIBTA, ProfileRDMAVT, ProfileRXE), func(n *Node) *Profile { return &n.Profile })},
