@@ -91,7 +91,8 @@ everything that "netns up" has made, also when the daemon was killed.`,
 			}
 			netlab.End(programs)
 			err = daemon.Stop(daemon.SocketPath(name))
-			if errors.Is(err, daemon.ErrNotRunning) {
+			// One that is killed at this moment may still have answered the call, by closing it.
+			if err == nil || errors.Is(err, daemon.ErrNotRunning) {
 				err = daemon.Sweep(name)
 			}
 			if err != nil {
