@@ -31,18 +31,11 @@ func (s *supervisor) openCM(t *target, flags int) outcome {
 	}
 	defer unix.Close(r)
 	c := &context{index: cmDevice, memory: w, token: token, conns: []*conn{{tgid: tgid, mem: mem, client: client}}}
-	var st unix.Stat_t
-	if err = unix.Fstat(r, &st); err == nil {
-		err = unix.SetNonblock(r, flags&unix.O_NONBLOCK != 0)
-	}
-	c.id = fileID{uint64(st.Dev), st.Ino}
-	if err == nil {
-		e = s.contexts.add(c)
-	} else {
-		e = errnoOf(err)
-	}
-	if e != 0 {
+	if err = unix.SetNonblock(r, flags&unix.O_NONBLOCK != 0); err != nil {
 		s.contexts.end(c)
+		return status(errnoOf(err))
+	}
+	if e = s.keep(c, r); e != 0 {
 		return status(e)
 	}
 	// From here on the end of the pipe is the end of the context, also when the program

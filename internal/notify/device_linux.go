@@ -22,16 +22,7 @@ func (s *supervisor) openDevice(t *target, index uint32, flags int) outcome {
 		return status(errnoOf(err))
 	}
 	c := &context{index: index, memory: o.Memory, token: o.Token, bell: o.Bell, conns: []*conn{{tgid: tgid, mem: mem, client: client}}}
-	var st unix.Stat_t
-	err = unix.Fstat(c.memory, &st)
-	c.id = fileID{uint64(st.Dev), st.Ino}
-	if err == nil {
-		e = s.contexts.add(c)
-	} else {
-		e = errnoOf(err)
-	}
-	if e != 0 {
-		s.contexts.end(c)
+	if e = s.keep(c, c.memory); e != 0 {
 		return status(e)
 	}
 	// From here on the end of this description is the end of the context, also when
@@ -43,6 +34,22 @@ func (s *supervisor) openDevice(t *target, index uint32, flags int) outcome {
 	}
 	defer unix.Close(fd)
 	return s.place(t, fd, 0, flags&unix.O_CLOEXEC != 0)
+}
+
+// keep begins to watch a context, known by the file that the program gets. One that
+// cannot be watched ends.
+func (s *supervisor) keep(c *context, fd int) unix.Errno {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		s.contexts.end(c)
+		return errnoOf(err)
+	}
+	c.id = fileID{uint64(st.Dev), st.Ino}
+	e := s.contexts.add(c)
+	if e != 0 {
+		s.contexts.end(c)
+	}
+	return e
 }
 
 // place puts a description into the program, at a number that the filter watches.
