@@ -51,7 +51,7 @@ func (q *QP) postOne(wr *swqe.SendWR) error {
 		return q.postErr(ib.EINVAL, wrName(wr)+" has "+strconv.Itoa(len(wr.SGL))+" gather entries, the QP allows "+strconv.Itoa(q.Cap.MaxSendSGE))
 	}
 	op := swqe.Params(wr.Opcode)
-	if op == nil || op.Has(swqe.OpReserved) || !op.Allowed(q.Type) {
+	if op == nil || !q.offers(op) {
 		if q.Env.Prof.BadOpcodeAtPost || op == nil && q.Type.IsDatagram() {
 			return q.postErr(ib.EINVAL, wrName(wr)+": "+q.article()+" QP has no "+wr.Opcode.String())
 		}
@@ -75,6 +75,11 @@ func (q *QP) postOne(wr *swqe.SendWR) error {
 	return q.enqueue(wr, length, q.packetsOf(op, length))
 }
 
+// offers reports whether a QP of this type and profile has the operation.
+func (q *QP) offers(op *swqe.OpParams) bool {
+	return op.Allowed(q.Type) && (op.WCOpcode != ib.WCAtomicWrite || q.Env.Prof.AtomicWrite)
+}
+
 func wrName(wr *swqe.SendWR) string {
 	return "wr " + strconv.FormatUint(wr.WRID, 10) + " (" + wr.Opcode.String() + ")"
 }
@@ -91,6 +96,9 @@ func (q *QP) checkOp(wr *swqe.SendWR, op *swqe.OpParams, inline bool) error {
 		case wr.RemoteAddr%8 != 0 && !q.Env.Drv.AtomicAlignLocal:
 			return q.postErr(ib.EINVAL, wrName(wr)+": the remote address of an atomic must be a multiple of 8")
 		}
+	}
+	if wr.Opcode == ib.WRAtomicWrite {
+		return q.checkAtomicWrite(wr, inline)
 	}
 	if op.Has(swqe.OpRdAtomic) && q.Attr.MaxRdAtomic == 0 && p.RdAtomicZeroPost {
 		return q.postErr(ib.EINVAL, wrName(wr)+": max_rd_atomic of the QP is 0")
@@ -109,6 +117,24 @@ func (q *QP) checkOp(wr *swqe.SendWR, op *swqe.OpParams, inline bool) error {
 		return q.postErr(ib.EINVAL, wrName(wr)+": no address handle")
 	case wr.AH.PD != q.PD:
 		return q.postErr(ib.EINVAL, wrName(wr)+": the address handle belongs to another protection domain")
+	}
+	return nil
+}
+
+// checkAtomicWrite tests an ATOMIC_WRITE. Its 8 bytes may travel in the work request
+// whatever max_inline_data is (ibv_wr_atomic_write takes them by value).
+func (q *QP) checkAtomicWrite(wr *swqe.SendWR, inline bool) error {
+	n := swqe.Sum(wr.SGL)
+	if inline {
+		n = uint64(len(wr.Inline))
+	}
+	switch {
+	case n != atomicWriteBytes:
+		return q.postErr(ib.EINVAL, wrName(wr)+" has "+strconv.FormatUint(n, 10)+" bytes: an ATOMIC_WRITE writes 8")
+	case wr.RemoteAddr%atomicWriteBytes != 0:
+		return q.postErr(ib.EINVAL, wrName(wr)+": the remote address of an ATOMIC_WRITE must be a multiple of 8")
+	case q.Attr.MaxRdAtomic == 0 && q.Env.Prof.RdAtomicZeroPost:
+		return q.postErr(ib.EINVAL, wrName(wr)+": max_rd_atomic of the QP is 0")
 	}
 	return nil
 }

@@ -20,7 +20,12 @@ func (q *QP) readResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 		return wire.DropUnexpectedResponse
 	}
 	w := q.ring.At(q.SAcked)
-	if w.WR.Opcode != ib.WRRDMARead {
+	var length uint64
+	switch w.WR.Opcode {
+	case ib.WRRDMARead:
+		length = uint64(w.Length)
+	case ib.WRAtomicWrite: // its response has no data
+	default:
 		q.failSend(cmp.Or(q.Env.Drv.StrayReadStatus, q.Env.Prof.BadResponseStatus), ib.CauseReadRespOpcode)
 		return wire.DropNone
 	}
@@ -30,7 +35,7 @@ func (q *QP) readResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 	}
 	off := uint64(fromStart(w, pkt.PSN)) * uint64(q.pmtu())
 	last := pkt.PSN == w.LPSN
-	if status, cause := q.checkReadResponse(pkt, uint64(w.Length)-off, last); status != ib.WCSuccess {
+	if status, cause := q.checkReadResponse(pkt, length-off, last); status != ib.WCSuccess {
 		q.failSend(status, cause)
 		return wire.DropNone
 	}

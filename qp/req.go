@@ -105,7 +105,7 @@ func (q *QP) mayStart(w *swqe.SWQE, op *swqe.OpParams) (wait SFlag, local bool) 
 
 // sendable reports whether the operation puts packets on the wire at all.
 func (q *QP) sendable(op *swqe.OpParams) bool {
-	return op != nil && op.Allowed(q.Type) && !op.Has(swqe.OpLocal)
+	return op != nil && q.offers(op) && !op.Has(swqe.OpLocal)
 }
 
 // localError checks what only the requester can know to be wrong.
@@ -129,7 +129,7 @@ func (q *QP) localOp(w *swqe.SWQE, op *swqe.OpParams) {
 		q.STail = q.ring.Next(q.STail)
 	}
 	switch {
-	case op == nil || !op.Allowed(q.Type):
+	case op == nil || !q.offers(op):
 		q.failSend(ib.WCLocQPOpErr, ib.CauseOpcodeForQP)
 		return
 	case !op.Has(swqe.OpLocal):
@@ -258,10 +258,15 @@ func (q *QP) keyStatus(c ib.Cause) ib.WCStatus {
 	return q.Env.Prof.BadLKeyStatus
 }
 
-// dataHeaders chooses the opcode of a SEND or WRITE packet and fills in what it
+// dataHeaders chooses the opcode of a SEND, WRITE or ATOMIC_WRITE packet and fills in what it
 // carries.
 func (q *QP) dataHeaders(pkt *wire.Packet, w *swqe.SWQE, first, last bool) {
 	wr := &w.WR
+	if wr.Opcode == ib.WRAtomicWrite {
+		pkt.Opcode = ib.OpAtomicWrite
+		pkt.RETH = wire.RETH{VA: wr.RemoteAddr, RKey: wr.RKey, DMALen: w.Length}
+		return
+	}
 	write := wr.Opcode == ib.WRRDMAWrite || wr.Opcode == ib.WRRDMAWriteWithImm
 	var op ib.Opcode
 	switch {

@@ -176,8 +176,10 @@ func (q *QP) dispatch(pkt *wire.Packet) verdict {
 		return q.recvRead(pkt)
 	case m&wire.Atomic != 0:
 		return q.recvAtomic(pkt)
-	case m&wire.Write != 0 && pkt.Opcode.Operation() != ib.OpAtomicWrite:
+	case m&wire.Write != 0:
 		return q.recvWrite(pkt, m)
+	case m&wire.AtomicWrite != 0 && q.Env.Prof.AtomicWrite:
+		return q.recvAtomicWrite(pkt)
 	}
 	return vUnknownOp
 }
@@ -354,12 +356,47 @@ func (q *QP) recvRead(pkt *wire.Packet) verdict {
 	if r.DMALen > 0 {
 		n = int((r.DMALen-1)>>q.Attr.PathMTU.Log2()) + 1
 	}
+	q.answerRead(pkt, r, n)
+	return vOK
+}
+
+// answerRead queues a READ response of n packets, and remembers the request for
+// duplicates.
+func (q *QP) answerRead(pkt *wire.Packet, r wire.RETH, n int) {
 	q.RMSN = q.RMSN.Add(1)
 	q.RPSN = q.RPSN.Add(n)
 	q.noAckYet = false
 	i := q.saveAck(AckEntry{Opcode: pkt.Opcode, PSN: pkt.PSN, LPSN: pkt.PSN.Add(n - 1), RETH: r, MSN: q.RMSN})
 	q.rOpenRd++
 	q.resp.push(response{kind: respRead, psn: pkt.PSN, lpsn: pkt.PSN.Add(n - 1), msn: q.RMSN, reth: r, entry: i, open: true})
+}
+
+// atomicWriteBytes is what an ATOMIC_WRITE writes, to an address that is a multiple of it.
+const atomicWriteBytes = 8
+
+// recvAtomicWrite (rxe: atomic_write_reply) executes an ATOMIC_WRITE: one copy of eight
+// bytes, behind all earlier ones. The answer is a READ response without data.
+func (q *QP) recvAtomicWrite(pkt *wire.Packet) verdict {
+	if q.Attr.AccessFlags&ib.AccessRemoteWrite == 0 {
+		return vAccess
+	}
+	r := pkt.RETH
+	switch {
+	case r.DMALen != atomicWriteBytes:
+		return vWriteLen
+	case r.VA%atomicWriteBytes != 0:
+		return vAlign
+	}
+	if v := q.checkRdAtomic(); v != vOK {
+		return v
+	}
+	seg, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, r.RKey, r.VA, atomicWriteBytes, ib.AccessRemoteWrite)
+	if c != ib.CauseNone {
+		return vRKey
+	}
+	q.Env.Scatter.Add(seg, pkt.Payload, uint32(q.QPN))
+	q.Env.Ctr.RcvdBytes += atomicWriteBytes
+	q.answerRead(pkt, wire.RETH{}, 1)
 	return vOK
 }
 

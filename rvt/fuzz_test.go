@@ -379,7 +379,7 @@ func (s *sendLog) sent(fs []frame, mtu int) {
 // postSend posts a random WR and notes it if it is accepted.
 func (h *fuzzHost) postSend(f *feed, victim *fuzzHost) {
 	ops := []ib.WROpcode{ib.WRSend, ib.WRSendWithImm, ib.WRSendWithInv, ib.WRRDMAWrite, ib.WRRDMAWriteWithImm, ib.WRRDMARead, ib.WRRDMARead,
-		ib.WRAtomicCmpAndSwp, ib.WRAtomicFetchAndAdd, ib.WRLocalInv, ib.WRBindMW, ib.WRFlush, 77}
+		ib.WRAtomicCmpAndSwp, ib.WRAtomicFetchAndAdd, ib.WRLocalInv, ib.WRBindMW, ib.WRFlush, 77, ib.WRAtomicWrite}
 	wr := swqe.SendWR{WRID: h.sends.next, Opcode: ops[f.pick(len(ops))], Flags: ib.SendFlags(f.u8()) & (ib.SendFence | ib.SendSignaled | ib.SendSolicited)}
 	wr.SGL = h.sgl(f, h.local)
 	wr.RemoteAddr, wr.RKey, _ = h.remote(f, victim)

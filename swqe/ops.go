@@ -10,7 +10,8 @@ const (
 	OpLocal OpFlags = 1 << iota
 	// OpAtomic: one 8-byte SGE, aligned remote address (kernel: RVT_OPERATION_ATOMIC).
 	OpAtomic
-	// OpRdAtomic: counts against max_rd_atomic; retired only by its own response.
+	// OpRdAtomic: counts against max_rd_atomic; retired only by its own response. Besides
+	// READs and atomics that is ATOMIC_WRITE, whose response is that of an empty READ.
 	OpRdAtomic
 	// OpCredit: takes a receive at the responder, so it needs an end-to-end credit.
 	OpCredit
@@ -68,7 +69,7 @@ var opTable = [ib.NumWROpcodes]OpParams{
 	ib.WRSendWithInv:       {Name: "SEND_WITH_INV", WCOpcode: ib.WCSend, RC: true, Flags: OpInline | OpCredit | OpSolicit},
 	ib.WRTSO:               {Name: "TSO", WCOpcode: ib.WCTSO, Flags: OpReserved},
 	ib.WRFlush:             {Name: "FLUSH", WCOpcode: ib.WCFlush, Flags: OpReserved | OpRDMA},
-	ib.WRAtomicWrite:       {Name: "ATOMIC_WRITE", WCOpcode: ib.WCAtomicWrite, Flags: OpReserved | OpRDMA},
+	ib.WRAtomicWrite:       {Name: "ATOMIC_WRITE", WCOpcode: ib.WCAtomicWrite, RC: true, Flags: OpInline | OpRDMA | OpRdAtomic},
 }
 
 // Params returns the row of an operation, nil if the number means nothing.

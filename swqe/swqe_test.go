@@ -27,6 +27,7 @@ func TestOperationTable(t *testing.T) {
 		{ib.WRAtomicFetchAndAdd, rc, ib.WCFetchAdd, OpRDMA | OpAtomic | OpRdAtomic | OpLocalWrite},
 		{ib.WRLocalInv, conn, ib.WCLocalInv, OpLocal},
 		{ib.WRBindMW, conn, ib.WCBindMW, OpLocal},
+		{ib.WRAtomicWrite, rc, ib.WCAtomicWrite, OpInline | OpRDMA | OpRdAtomic},
 		{ib.WRTSO, none, ib.WCTSO, OpReserved},
 	} {
 		p := Params(c.op)

@@ -33,6 +33,7 @@ const (
 	capMemWindow    = 1 << 17
 	capMemMgtExt    = 1 << 21
 	capMWType2B     = 1 << 24
+	capAtomicWrite  = 1 << 40 // of device_cap_flags_ex
 	capsCommon      = capBadPKeyCntr | capBadQKeyCntr | capPortActive | capSysImageGUID | capRCRNRNAKGen | capSRQResize | capMemMgtExt
 	capsRXE         = capsCommon | capUDAVPort | capMemWindow | capMWType2B
 	capsRVT         = capsCommon | capShutdownPort
@@ -102,6 +103,9 @@ func queryDeviceEx(k *call) error {
 	r := exQueryDeviceResp{Base: k.deviceAttr()}
 	r.ResponseLength = k.responseLength(r)
 	r.DeviceCapFlagsEx = uint64(r.Base.DeviceCapFlags)
+	if k.c.dev.abi.hasSQ() && k.d.Config().Profile.AtomicWrite {
+		r.DeviceCapFlagsEx |= capAtomicWrite
+	}
 	r.ODPCaps = [3]uint64{odpGeneral, odpUC<<32 | odpRC, odpUD} // general; RC and UC; UD
 	k.respond(r)
 	return nil

@@ -119,6 +119,12 @@ const sendFlagsKnown = ib.SendFence | ib.SendSignaled | ib.SendSolicited | ib.Se
 // payload reads the inline data or the gather list.
 func (c *decoder) payload(s *sqRing) bool {
 	b, wr := c.raw, &c.wr[0]
+	if wr.Opcode == ib.WRAtomicWrite {
+		// The provider puts the value where inline data would be (atomic_wr), flag or not.
+		wr.Flags |= ib.SendInline
+		wr.Inline = b[rxeSendData : rxeSendData+8]
+		return native.Uint32(b[rxeSendLen:]) == 8
+	}
 	if wr.Flags&ib.SendInline != 0 {
 		n := native.Uint32(b[rxeSendLen:])
 		if int64(n) > int64(s.maxData) {
