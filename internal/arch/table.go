@@ -141,6 +141,7 @@ var table = []Rule{
 	{Package: "internal/tidy", Kind: Shell, Module: []string{"internal/arch"},
 		Reason: "judges the source; must build when the rest does not"},
 	{Package: "internal/loopback", Kind: Open, Reason: "addresses for tests"},
+	{Package: "internal/testdaemon", Kind: Open, Reason: "daemons for tests"},
 	{Package: "internal/exhaust", Kind: Open, Reason: "enumerates small cases for tests"},
 	{Package: "internal/pcaptext", Kind: Open, Reason: "prints captures for golden tests"},
 	{Package: "tests/...", Kind: Open, Reason: "tests that span packages"},

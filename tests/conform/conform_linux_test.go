@@ -1,7 +1,6 @@
 package conform
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,26 +14,18 @@ import (
 
 	suite "github.com/rvtsim/rvtsim/conform"
 	"github.com/rvtsim/rvtsim/internal/invariants"
+	"github.com/rvtsim/rvtsim/internal/testdaemon"
 	"github.com/rvtsim/rvtsim/qp"
 )
-
-// missing skips the test for lack of a program. In CI nothing may be missing.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal("missing tool: " + what)
-	}
-	t.Skip("missing tool: " + what)
-}
 
 // need makes sure that everything is there.
 func need(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("cc"); err != nil {
-		missing(t, "cc")
+		testdaemon.Missing(t, "cc")
 	}
 	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		missing(t, "libibverbs-dev")
+		testdaemon.Missing(t, "libibverbs-dev")
 	}
 }
 
@@ -46,40 +37,15 @@ func newAddress() string {
 	return fmt.Sprintf("127.%d.%d.%d", 101+byte(n>>16)%100, byte(n>>8), byte(n))
 }
 
-// node is a daemon with one node, and what runs programs on it.
-type node struct {
-	rvtsim string
-	env    []string
-}
-
 // up starts a daemon whose device has the limits of the reference device.
-func up(t *testing.T, rvtsim, abi, profile string) *node {
+func up(t *testing.T, rvtsim, abi, profile string) *testdaemon.Daemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "rvtconform")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	file := filepath.Join(dir, "node.yaml")
+	d := testdaemon.New(t, rvtsim)
+	file := filepath.Join(d.Dir, "node.yaml")
 	text := fmt.Sprintf("version: 1\nnodes:\n  - {name: n1, address: %s, profile: %s, mtu: 1024, limits: {max_cqe: 32767, max_inline: 480}}\n", newAddress(), profile)
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	n := &node{rvtsim, append(os.Environ(), "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))}
-	out, err := n.command(t.Context(), "up", "--abi", abi, file).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	t.Cleanup(func() {
-		if out, err := n.command(context.Background(), "down").CombinedOutput(); err != nil {
-			t.Errorf("down: %v\n%s", err, out)
-		}
-		if t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(dir, "rvtsim", "default.log"))
-			t.Logf("log of the daemon:\n%s", log)
-		}
-	})
-	return n
-}
-
-func (n *node) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, n.rvtsim, args...)
-	cmd.Env, cmd.Stderr = n.env, nil
-	return cmd
+	d.Up(t, "--abi", abi, file)
+	return d
 }
 
 // TestOverLibibverbs carries the suite out with a C program on devices of our own, in each
@@ -93,10 +59,8 @@ func TestOverLibibverbs(t *testing.T) {
 	dir := t.TempDir()
 	client, err := Compile(dir)
 	require.NoError(t, err)
-	rvtsim := filepath.Join(dir, "rvtsim")
-	out, err := exec.Command("go", "build", "-o", rvtsim, "../../cmd/rvtsim").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	out, err = exec.Command(rvtsim, "shim", dir).CombinedOutput()
+	rvtsim := testdaemon.Build(t, dir)
+	out, err := exec.Command(rvtsim, "shim", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, c := range []struct {
 		abi, profile string
@@ -105,7 +69,7 @@ func TestOverLibibverbs(t *testing.T) {
 		t.Run(c.abi+"/"+c.profile, func(t *testing.T) {
 			t.Parallel() // most of the time it waits
 			n := up(t, rvtsim, c.abi, c.profile)
-			cl, err := suite.StartClient(n.command(t.Context(), append([]string{"exec", "--", client}, c.args...)...))
+			cl, err := suite.StartClient(n.Command(t.Context(), append([]string{"exec", "--", client}, c.args...)...))
 			require.NoError(t, err)
 			s, err := suite.Load(c.profile)
 			require.NoError(t, err)

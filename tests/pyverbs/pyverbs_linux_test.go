@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/rvtsim/rvtsim/internal/testdaemon"
 	"github.com/rvtsim/rvtsim/uverbs"
 )
 
@@ -62,28 +62,19 @@ func reference(t *testing.T) (names []string, by map[string]outcome) {
 	return names, by
 }
 
-// missing skips the test for lack of a program. In CI nothing may be missing.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal("missing tool: " + what)
-	}
-	t.Skip("missing tool: " + what)
-}
-
 // need makes sure that everything is there.
 func need(t *testing.T) {
 	t.Helper()
 	for _, tool := range []string{"cc", "ip"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			missing(t, tool)
+			testdaemon.Missing(t, tool)
 		}
 	}
 	if err := exec.Command(python, "-c", "import pyverbs.device").Run(); err != nil {
-		missing(t, "python3-pyverbs")
+		testdaemon.Missing(t, "python3-pyverbs")
 	}
 	if _, err := os.Stat(filepath.Join(suite, "run_tests.py")); err != nil {
-		missing(t, "the tests of python3-pyverbs ("+suite+")")
+		testdaemon.Missing(t, "the tests of python3-pyverbs ("+suite+")")
 	}
 }
 
@@ -115,11 +106,9 @@ func unpack(t *testing.T, to string) {
 
 // site is a daemon with one node.
 type site struct {
+	*testdaemon.Daemon
 	t     *testing.T
-	dir   string // its own, with a short name: sockets are in it
-	exe   string
 	tests string
-	env   []string
 	limit time.Duration // for one test
 	// private: daemon and tests have a network of their own, where the loopback
 	// address is the node's. The tests of rdmacm need that: they take the first address
@@ -150,39 +139,19 @@ func isolate(t *testing.T) bool {
 func up(t *testing.T, abi string) *site {
 	t.Helper()
 	private := isolate(t)
-	dir, err := os.MkdirTemp("/tmp", "rvtpy")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &site{t: t, dir: dir, exe: filepath.Join(dir, "rvtsim-command"), tests: filepath.Join(dir, "tests"), limit: longest, private: private}
+	d := testdaemon.New(t, testdaemon.Build(t, t.TempDir()))
+	s := &site{Daemon: d, t: t, tests: filepath.Join(d.Dir, "tests"), limit: longest, private: private}
 	require.NoError(t, os.Mkdir(s.tests, 0o755))
 	unpack(t, s.tests)
-	s.env = append(os.Environ(), "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"), "PYTHONDONTWRITEBYTECODE=1")
-	out, err := exec.Command("go", "build", "-o", s.exe, "../../cmd/rvtsim").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	s.Env = append(s.Env, "PYTHONDONTWRITEBYTECODE=1")
 	lastSite++
 	pid := uint32(os.Getpid())
 	addr := netip.AddrFrom4([4]byte{127, 101 + byte(pid>>16)%100, byte(pid >> 8), byte(pid)<<1 | lastSite&1})
 	if private {
 		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	out, err = s.command(t.Context(), "up", "--nodes", "1", "--listen", "n1="+addr.String(), "--abi", abi).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	t.Cleanup(func() {
-		if out, err := s.command(context.Background(), "down").CombinedOutput(); err != nil {
-			t.Errorf("down: %v\n%s", err, out)
-		}
-		if t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(dir, "rvtsim", "default.log"))
-			t.Logf("log of the daemon:\n%s", log)
-		}
-	})
+	s.Up(t, "--nodes", "1", "--listen", "n1="+addr.String(), "--abi", abi)
 	return s
-}
-
-func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.exe, args...)
-	cmd.Env = s.env
-	return cmd
 }
 
 // run runs tests until all have a result. One that hangs or takes the interpreter with
@@ -219,7 +188,7 @@ func (s *site) run(names []string) map[string]outcome {
 // stretch runs tests in one interpreter, up to the first that breaks it, and returns
 // how many ended properly.
 func (s *site) stretch(names []string, got map[string]outcome) (done int, err error) {
-	fifo := filepath.Join(s.dir, "report")
+	fifo := filepath.Join(s.Dir, "report")
 	_ = os.Remove(fifo)
 	require.NoError(s.t, syscall.Mkfifo(fifo, 0o600))
 	r, err := os.OpenFile(fifo, os.O_RDWR, 0)
@@ -227,7 +196,7 @@ func (s *site) stretch(names []string, got map[string]outcome) (done int, err er
 	defer r.Close()
 	worker, err := filepath.Abs("worker.py")
 	require.NoError(s.t, err)
-	cmd := s.command(s.t.Context(), "exec", "--node", "n1", "--", python, worker, s.tests, fifo)
+	cmd := s.Command(s.t.Context(), "exec", "--node", "n1", "--", python, worker, s.tests, fifo)
 	cmd.Stdin = strings.NewReader(strings.Join(names, "\n"))
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -345,7 +314,7 @@ func TestWithoutIoctl(t *testing.T) {
 	require.Greater(t, len(some), 80)
 	s := up(t, uverbs.ABIRXE)
 	require.Equal(t, "EPROTONOSUPPORT", s.probe())
-	s.env = append(s.env, "RVTSIM_IOCTL=off")
+	s.Env = append(s.Env, "RVTSIM_IOCTL=off")
 	require.Equal(t, "ENOTTY", s.probe())
 	judge(t, uverbs.ABIRXE, some, want, s.run(some))
 }
@@ -356,7 +325,7 @@ func (s *site) probe() string {
 fd = os.open('/dev/infiniband/uverbs0', os.O_RDWR)
 try: fcntl.ioctl(fd, 0xc0181b01, struct.pack('=HHHHQII', 24, 999, 0, 0, 0, 14, 0))
 except OSError as e: print(errno.errorcode[e.errno])`
-	out, err := s.command(s.t.Context(), "exec", "--node", "n1", "--", python, "-c", program).CombinedOutput()
+	out, err := s.Command(s.t.Context(), "exec", "--node", "n1", "--", python, "-c", program).CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
 	return strings.TrimSpace(string(out))
 }
@@ -365,7 +334,7 @@ except OSError as e: print(errno.errorcode[e.errno])`
 func TestRunner(t *testing.T) {
 	need(t)
 	s := up(t, uverbs.ABIRXE)
-	s.tests, s.limit = filepath.Join(s.dir, "odd", "tests"), 5*time.Second
+	s.tests, s.limit = filepath.Join(s.Dir, "odd", "tests"), 5*time.Second
 	require.NoError(t, os.MkdirAll(s.tests, 0o755))
 	for name, text := range map[string]string{
 		"__init__.py":    "",
