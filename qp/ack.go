@@ -51,8 +51,8 @@ const respLimit = 64
 
 func (r *respQueue) clear() { r.head, r.n = 0, 0 }
 
-// room reports whether a request may be executed: it queues at most two answers.
-func (r *respQueue) room() bool { return r.n+2 <= respLimit }
+// room reports whether a request may be executed: it queues at most one answer.
+func (r *respQueue) room() bool { return r.n < respLimit }
 
 func (r *respQueue) push(e response) {
 	if r.n == len(r.buf) {
@@ -141,6 +141,12 @@ func (q *QP) makeRCAck(o *Outbox) bool {
 	return true
 }
 
+// dropAnswers forgets every answer that has not been sent.
+func (q *QP) dropAnswers() {
+	q.resp.clear()
+	q.rOpenRd = 0
+}
+
 func (q *QP) popResponse(r *response) {
 	if r.open && q.rOpenRd > 0 {
 		q.rOpenRd--
@@ -199,8 +205,7 @@ func (q *QP) makeReadResponse(o *Outbox, r *response) bool {
 // readKeyGone ends a READ whose memory may no longer be read: NAK at the packet that
 // cannot be sent, and the QP goes to ERR.
 func (q *QP) readKeyGone(psn ib.PSN) {
-	q.resp.clear()
-	q.rOpenRd = 0
+	q.dropAnswers()
 	if q.can(ProcessRecvOK) {
 		q.fatal = true
 		q.RNAKState = ib.NAKRemoteAccess

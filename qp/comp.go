@@ -255,9 +255,9 @@ func (q *QP) atomicResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 	w := q.ring.At(q.SAcked)
 	op := w.Op()
 	switch {
-	case pkt.PSN != w.PSN && pkt.PSN.Sub(w.PSN) < int(w.Packets):
+	case pkt.PSN != w.PSN: // inside a message: retire has dealt with those before it
 		return wire.DropUnexpectedResponse
-	case !op.Has(swqe.OpAtomic) || pkt.PSN != w.PSN || pkt.AETH.Syndrome.Kind() != ib.SyndromeACK:
+	case !op.Has(swqe.OpAtomic) || pkt.AETH.Syndrome.Kind() != ib.SyndromeACK:
 		q.failSend(q.Env.Prof.BadResponseStatus, ib.CauseReadRespOpcode)
 		return wire.DropNone
 	}

@@ -71,9 +71,7 @@ func (q *QP) failSend(status ib.WCStatus, cause ib.Cause) {
 	q.Env.Ctr.SendErrors++
 	q.noteSend(status, cause)
 	if q.Type != ib.QPTypeRC && q.Env.Prof.SQEOnSendError && q.State == ib.StateRTS {
-		next := q.ring.At(q.SLast).LPSN.Add(1)
 		q.SendComplete(status, cause)
-		q.SPSN = next               // SQE can be left with nothing more to flush
 		if q.State == ib.StateRTS { // a full CQ may have taken it to ERR
 			q.setState(ib.StateSQE)
 			q.hist.failures[len(q.hist.failures)-1].To = ib.StateSQE
@@ -101,8 +99,7 @@ func (q *QP) errorQP(status ib.WCStatus, cause, flush ib.Cause, responder bool) 
 	q.flushCause = flush
 	q.wantDrained = false
 	if !q.fatal {
-		q.resp.clear()
-		q.rOpenRd = 0
+		q.dropAnswers()
 	}
 	if q.RFlags&(RWRIDValid|RRewindSGE) != 0 {
 		q.RFlags &^= RWRIDValid | RRewindSGE
@@ -151,12 +148,8 @@ func (q *QP) recvComplete(wc *cq.WC, solicited bool) {
 
 // flushSend completes every send WQE that is left, oldest first, signaled or not.
 func (q *QP) flushSend() {
-	cause := q.flushCause
-	if cause == ib.CauseNone {
-		cause = ib.CauseFlushAfter
-	}
 	for q.SLast != q.SHead {
-		q.SendComplete(ib.WCWRFlushErr, cause)
+		q.SendComplete(ib.WCWRFlushErr, q.flushCause)
 	}
 	q.SPSN = q.SNextPSN
 	q.SNumRdAtomic = 0
@@ -232,8 +225,7 @@ func (q *QP) MemoryGone() {
 	q.amend(q.SendCQ)
 	q.amend(q.RecvCQ)
 	q.fatal = false
-	q.resp.clear()
-	q.rOpenRd = 0
+	q.dropAnswers()
 	q.errorQP(ib.WCLocProtErr, ib.CauseMemoryFault, ib.CauseFlushAfter, false)
 	q.check()
 }
@@ -248,8 +240,7 @@ func (q *QP) MemoryFault() {
 		return // a fault of the same burst was answered already
 	}
 	q.fatal = false
-	q.resp.clear()
-	q.rOpenRd = 0
+	q.dropAnswers()
 	if q.can(ProcessRecvOK) && q.Type == ib.QPTypeRC {
 		// A NAK acknowledges everything before it, so it may not name a later packet than
 		// the one whose data is lost. Which of those since the last Emit that was is not

@@ -202,7 +202,6 @@ func (q *QP) moveTo(now vtime.Time, to ib.QPState, a *Attr, mask ib.AttrMask) {
 		q.initQP()
 		return
 	case ib.StateErr:
-		q.fatal = false
 		q.errorQP(ib.WCWRFlushErr, ib.CauseFlushModify, ib.CauseFlushModify, true)
 		return
 	case ib.StateRTR:

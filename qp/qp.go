@@ -205,8 +205,8 @@ func (q *QP) initQP() {
 	q.RPSN, q.RMSN, q.RNAKState = 0, 0, 0
 	q.RState = ib.OpSendLast
 	q.RFlags, q.RLen, q.RRcvLen = 0, 0, 0
-	q.SAckQueue, q.RHeadAck, q.rOpenRd = q.SAckQueue[:0], 0, 0
-	q.resp.clear()
+	q.SAckQueue, q.RHeadAck = q.SAckQueue[:0], 0
+	q.dropAnswers()
 	q.lastWQEDone, q.fatal = false, false
 	if rq, ok := q.RQ.(*swqe.RQ); ok && !q.Env.Prof.RQKeptOnReset {
 		rq.Drop()

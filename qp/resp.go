@@ -70,7 +70,6 @@ const (
 	vTooMany           // more READs and atomics than allowed
 	vRKey              // rkey, range or rights of the region
 	vWriteLen          // WRITE of another length than announced
-	vBadInv            // SEND_WITH_INV of a key that cannot be invalidated
 	vUnknownOp         // an opcode that no responder executes
 )
 

@@ -101,7 +101,6 @@ func (q *QP) recvUD(from *wire.Path, pkt *wire.Packet) wire.DropReason {
 		return wire.DropNone
 	}
 	q.Env.Ctr.RcvdBytes += n
-	q.RMSN = q.RMSN.Add(1)
 	wc := cq.WC{WRID: q.rwqe.WRID, Opcode: ib.WCRecv, ByteLen: uint32(n) + ib.GRHBytes, SrcQP: pkt.DETH.SrcQP, Flags: ib.WCFlagGRH, PortNum: 1}
 	if q.Env.Prof.RecvHeaderSL { // WC-SL-01
 		wc.SL = ib.WCSLIPv6

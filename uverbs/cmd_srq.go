@@ -209,9 +209,6 @@ func (o *srqObj) destroy(d *rvt.Device) error {
 		return err
 	}
 	o.srq.Context = nil
-	if o.rq != nil {
-		o.srq.RQ = noRecvs{}
-	}
 	o.ctx.free(o.ring)
 	delete(o.ctx.objects, o.handle)
 	return nil

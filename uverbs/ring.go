@@ -208,16 +208,6 @@ func moveRing(src, dst recvRing) {
 	}
 }
 
-// noRecvs is what is left of a queue whose ring is gone.
-type noRecvs struct{}
-
-var _ swqe.RecvQueue = noRecvs{}
-
-// Take implements swqe.RecvQueue.
-func (noRecvs) Take(*swqe.RWQE) (ok, bad bool) { return false, false }
-func (noRecvs) Len() int                       { return 0 }
-func (noRecvs) Cap() int                       { return 0 }
-
 // struct rvt_cq_wc and struct rvt_rwq.
 const (
 	rvtHeadOff = 0
