@@ -268,8 +268,12 @@ func (o *qpObj) destroy(d *rvt.Device, now vtime.Time) error {
 
 // leaveGroups detaches the QP from every multicast group.
 func (o *qpObj) leaveGroups(d *rvt.Device) {
+	h, told := o.ctx.dev.host.(MulticastHost)
 	for _, g := range o.groups {
 		_ = d.DetachMcast(o.q, g)
+		if told {
+			h.Detached(g)
+		}
 	}
 	o.groups = nil
 }
@@ -287,8 +291,12 @@ func attachMcast(k *call) error {
 	if err := k.d.AttachMcast(o.q, ib.GID(cmd.GID)); err != nil {
 		return err
 	}
-	if !slices.Contains(o.groups, ib.GID(cmd.GID)) {
-		o.groups = append(o.groups, ib.GID(cmd.GID))
+	if slices.Contains(o.groups, ib.GID(cmd.GID)) {
+		return nil
+	}
+	o.groups = append(o.groups, ib.GID(cmd.GID))
+	if h, ok := k.c.dev.host.(MulticastHost); ok {
+		h.Attached(ib.GID(cmd.GID))
 	}
 	return nil
 }
@@ -307,6 +315,9 @@ func detachMcast(k *call) error {
 		return err
 	}
 	o.groups = slices.DeleteFunc(o.groups, func(g ib.GID) bool { return g == ib.GID(cmd.GID) })
+	if h, ok := k.c.dev.host.(MulticastHost); ok {
+		h.Detached(ib.GID(cmd.GID))
+	}
 	return nil
 }
 

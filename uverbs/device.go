@@ -23,6 +23,13 @@ type Host interface {
 	Do(f func(d *rvt.Device, now vtime.Time))
 }
 
+// MulticastHost is a Host that wants to know which groups queue pairs are attached to. The
+// owner calls Attached and Detached, once for each queue pair and group.
+type MulticastHost interface {
+	Attached(gid ib.GID)
+	Detached(gid ib.GID)
+}
+
 // RefusalHost is a Host that wants to know which calls were refused, and why. The owner
 // calls Refused; err says more than the errno that the program gets.
 type RefusalHost interface {

@@ -22,8 +22,9 @@ type conn struct {
 	sock  *seqSocket
 	pid   int // as the kernel tells; 0 if the process is outside our namespace
 	uid   int
-	comm  string    // set before ctx
-	since time.Time // fixed
+	comm  string        // set before ctx
+	since time.Time     // fixed
+	left  chan struct{} // closed when the connection has ended
 
 	ctx    *attached // guarded by Daemon.mu; set once
 	prog   *program  // likewise; a connection has one of the two at most
@@ -53,6 +54,7 @@ func (c *conn) serve() {
 	}
 	c.d.unregister(c)
 	c.sock.close()
+	close(c.left)
 }
 
 // run answers requests until receiving or understanding one fails; the error is never
@@ -80,6 +82,9 @@ func (c *conn) run() error {
 			err = c.hostProgram(&rq)
 		case opReport:
 			err = c.reported(files)
+		case opObeyed:
+			closeAll(files)
+			err = c.obeyed(&rq)
 		case opList:
 			closeAll(files)
 			err = c.list()

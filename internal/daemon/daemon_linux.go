@@ -188,7 +188,7 @@ func (d *Daemon) accept() {
 			}
 			return
 		}
-		c := &conn{d: d, sock: s, pid: int(cred.Pid), uid: int(cred.Uid), since: time.Now()}
+		c := &conn{d: d, sock: s, pid: int(cred.Pid), uid: int(cred.Uid), since: time.Now(), left: make(chan struct{})}
 		if !d.register(c) {
 			s.close()
 			return
@@ -253,13 +253,11 @@ func (d *Daemon) kill(i int) error {
 	if h.node.Err() != nil {
 		return errors.New("it is dead already")
 	}
-	d.tellPrograms(h)
-	for _, p := range d.programsOf(h) {
-		p.c.sock.shutdown() // ends the engine too
-	}
 	h.fatal()
 	h.unbind()
-	return h.node.Close()
+	err := h.node.Close()
+	d.dismiss(h)
+	return err
 }
 
 // revive puts a new node in the place of one that was killed. The lock of faults is held.

@@ -20,8 +20,10 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/fdspace"
 	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/uverbs"
+	"github.com/rvtsim/rvtsim/vtime"
 )
 
 // MaxContexts is how many device files a program can have open in its engine.
@@ -94,9 +96,13 @@ func (e *Engine) start(granted []byte, port int) error {
 	log := slog.New(slog.DiscardHandler)
 	e.h = newHosted(g.Node, newDesk(log), nil)
 	e.h.seat = g.Seat
+	e.h.groups = groups{port: p, count: map[ib.GID]int{}}
 	if err := e.h.startAt(p, g.ABI); err != nil {
 		_ = p.Close()
 		return err
+	}
+	if !g.PortUp {
+		e.h.Do(func(d *rvt.Device, _ vtime.Time) { d.SetPort(false) })
 	}
 	var name [16]byte
 	_, _ = rand.Read(name[:])
@@ -137,12 +143,15 @@ func (e *Engine) control() {
 		case repFatal:
 			e.h.fatal()
 			told = true
+		case repOrder:
+			e.obey(b[:n])
 		}
 	}
 	if !told {
 		e.h.fatal()
 	}
 	_ = e.h.node.Close()
+	e.ctl.shutdown() // the daemon waits for that: the address is free
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.open {

@@ -65,9 +65,11 @@ func (f *faults) link(i, j int) topology.Link {
 	return l
 }
 
-// install gives node i its policies towards the nodes that pick says.
+// install gives node i its policies towards the nodes that pick says, and the programs on
+// it that host themselves.
 func (f *faults) install(i int, pick func(j int) bool) error {
 	h := f.d.all()[i]
+	var links []linkOrder
 	for j := outside; j < len(f.file.Nodes); j++ {
 		if j == i || !pick(j) {
 			continue
@@ -78,11 +80,17 @@ func (f *faults) install(i int, pick func(j int) bool) error {
 			return err
 		}
 		k := [2]int{i, j}
+		told := linkOrder{Impairment: l.Impairment, Seed: f.seed, From: i, Peer: j + 1}
 		if j == outside {
 			h.Do(func(*rvt.Device, vtime.Time) { h.impaired.SetPolicy(p) })
+			links = append(links, told)
 			continue
 		}
 		now := f.d.all()[j].gids()
+		for _, g := range now {
+			told.To = g
+			links = append(links, told)
+		}
 		h.Do(func(*rvt.Device, vtime.Time) {
 			for _, g := range f.applied[k] {
 				if !slices.Contains(now, g) {
@@ -95,15 +103,22 @@ func (f *faults) install(i int, pick func(j int) bool) error {
 		})
 		f.applied[k] = now
 	}
-	return nil
+	_, _, err := f.d.order(h, order{Links: links})
+	return err
 }
 
-// any reports whether the network is anything but perfect. A daemon without a network has
-// no faults.
-func (f *faults) any() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.d.cfg.Topology != nil || len(f.set) > 0 || len(f.cut) > 0
+// imperfect reports whether packets of a node suffer anything. What they suffer is one
+// sequence for all programs on a node, so the daemon has to see all of them then. The lock
+// is held.
+func (f *faults) imperfect(h *hosted) bool {
+	i := slices.Index(f.d.all(), h)
+	for j := outside; j < len(f.file.Nodes); j++ {
+		l := f.link(i, j)
+		if p, err := runner.PolicyOf(&l, f.seed, i, j+1); j != i && (err != nil || p != nil) {
+			return true
+		}
+	}
+	return false
 }
 
 // moved follows a change of the addresses of a node: the others have to know it by the
@@ -153,9 +168,7 @@ func (f *faults) inject(text string) (string, error) {
 			return f.restart(i)
 		})
 	case topology.PortDown, topology.PortUp:
-		return f.eachNode(x, func(i int) error {
-			return f.d.all()[i].node.Do(func(d *rvt.Device, _ vtime.Time) { d.SetPort(x.Action == topology.PortUp) })
-		})
+		return f.eachNode(x, func(i int) error { return f.setPort(f.d.all()[i], x.Action == topology.PortUp) })
 	}
 	return f.verbs(x)
 }
@@ -218,6 +231,15 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// setPort is the state of a cable: of the node's device and of its parts in programs.
+func (f *faults) setPort(h *hosted, up bool) error {
+	if err := h.node.Do(func(d *rvt.Device, _ vtime.Time) { d.SetPort(up) }); err != nil {
+		return err
+	}
+	_, _, err := f.d.order(h, order{PortUp: &up})
+	return err
+}
+
 func (f *faults) eachNode(x *topology.LiveFault, do func(i int) error) (string, error) {
 	for k := range x.Nodes.N {
 		i := x.Nodes.First + k
@@ -247,6 +269,7 @@ func (f *faults) restart(i int) error {
 // verbs carries out a fault at the objects of programs.
 func (f *faults) verbs(x *topology.LiveFault) (string, error) {
 	n, what := 0, "queue pair"
+	var silent []string
 	if x.Action == topology.RevokeKey {
 		what = "memory region"
 	}
@@ -256,27 +279,45 @@ func (f *faults) verbs(x *topology.LiveFault) (string, error) {
 	}
 	for k := range x.Nodes.N {
 		h := f.d.all()[x.Nodes.First+k]
-		contexts, _ := f.d.contextsOf(h)
-		err := h.node.Do(func(d *rvt.Device, now vtime.Time) {
-			if portEvent {
-				d.InjectEvent(rvt.Event{Type: x.Event})
-				n++
-				return
-			}
-			for _, a := range contexts {
-				if a.open {
-					n += verbFault(d, now, h, a, x)
-				}
-			}
-		})
+		here, err := f.d.verbFaults(h, x)
 		if err != nil {
 			return "", fmt.Errorf("node %s: %w", h.cfg.Name, err)
 		}
+		there, late, err := f.d.order(h, order{Fault: x})
+		if err != nil {
+			return "", fmt.Errorf("node %s: %w", h.cfg.Name, err)
+		}
+		if n += here; !portEvent { // of a node that has parts in programs there is one
+			n += there
+		}
+		silent = append(silent, late...)
+	}
+	if err := unreached(silent); err != nil && n == 0 {
+		return "", err
 	}
 	if n == 0 {
 		return "", fmt.Errorf("no program on the node has such a %s; ls shows what there is", what)
 	}
 	return plural(n, what), nil
+}
+
+// verbFaults carries a fault out at the objects of a node that this process has, and
+// counts them.
+func (d *Daemon) verbFaults(h *hosted, x *topology.LiveFault) (n int, err error) {
+	contexts, _ := d.contextsOf(h)
+	err = h.node.Do(func(dev *rvt.Device, now vtime.Time) {
+		if x.Action == topology.SpuriousEvent && !x.Notify && ofPort(x.Event) {
+			dev.InjectEvent(rvt.Event{Type: x.Event})
+			n = 1
+			return
+		}
+		for _, a := range contexts {
+			if a.open {
+				n += verbFault(dev, now, h, a, x)
+			}
+		}
+	})
+	return n, err
 }
 
 // ofPort reports whether an event concerns the port or the device as a whole.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/vtime"
 )
 
 // engineVersion is raised when what a daemon grants, or expects of an engine, changes.
@@ -26,6 +28,7 @@ type grant struct {
 	ABI     string     `json:"abi"`
 	Seat    seat       `json:"seat"`
 	Port    udp.Config `json:"port"` // without Now
+	PortUp  bool       `json:"port_up"`
 }
 
 // seat is a device's place at an address that several devices share.
@@ -81,10 +84,14 @@ func (s *seats) leave(index, fd int) {
 	s.free = append(s.free, socketOf{index, fd})
 }
 
+// close closes every socket. Whoever has one of the seats keeps his own descriptor.
 func (s *seats) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, fd := range s.all {
 		_ = unix.Close(fd)
 	}
+	s.all, s.free = nil, nil
 }
 
 // program is a process that hosts its part of a node itself: the daemon knows what it
@@ -96,17 +103,23 @@ type program struct {
 	fd   int // the seat's socket
 	self int // its process number as it sees it
 
-	mu       sync.Mutex // guards both below
+	mu       sync.Mutex // guards everything below
 	last     NodeReport
 	reported chan struct{} // closed by the next report
+	orders   uint64        // how many there were
+	answers  map[uint64]chan obeyed
 }
 
-// errElsewhere says why a node serves every program from the daemon.
-var errElsewhere = errors.New("the node follows a network device, has an imperfect network, or is strict: that is the daemon's work")
+// Why a node serves every program from the daemon.
+var (
+	errBound     = errors.New("the node follows a network device")
+	errGuarded   = errors.New("the node is strict")
+	errImperfect = errors.New("the node's network is imperfect")
+)
 
 // hostProgram serves HOST: the program is to host its part of the node itself.
 func (c *conn) hostProgram(rq *request) error {
-	if c.ctx != nil || c.prog != nil {
+	if c.ctx != nil || c.prog != nil || c.d.faults == nil {
 		return c.fail(ib.Errno(unix.EPROTO))
 	}
 	c.comm = commOf(c.pid)
@@ -118,26 +131,39 @@ func (c *conn) hostProgram(rq *request) error {
 	if h == nil || h.node.Err() != nil {
 		return c.fail(ib.Errno(unix.ENODEV))
 	}
+	// A fault that comes meanwhile waits, and then finds the program.
+	c.d.faults.mu.Lock()
+	defer c.d.faults.mu.Unlock()
 	p, b, err := c.grant(h)
 	if err != nil {
 		c.d.log.Info("the daemon serves the program", "node", h.cfg.Name, "pid", c.pid, "comm", c.comm, "because", err)
 		return c.fail(ib.Errno(unix.EOPNOTSUPP))
 	}
 	p.self = int(rq.pid)
-	c.d.seat(p)
+	if err := c.d.seat(p, b); err != nil {
+		return err
+	}
 	c.d.log.Info("attach", "node", h.cfg.Name, "pid", c.pid, "uid", c.uid, "comm", c.comm, "engine", "program")
-	return c.send(&reply{out: b}, p.fd)
+	return nil
 }
 
+// grant finds a place for a program, or says why there is none. The lock of faults is
+// held.
 func (c *conn) grant(h *hosted) (*program, []byte, error) {
-	if h.udp == nil || h.guard != nil || c.d.faults.any() {
-		return nil, nil, errElsewhere
+	switch {
+	case h.udp == nil:
+		return nil, nil, errBound
+	case h.guard != nil:
+		return nil, nil, errGuarded
+	case c.d.faults.imperfect(h):
+		return nil, nil, errImperfect
 	}
 	s, fd, err := h.seats.take(h.udp, h.port)
 	if err != nil {
 		return nil, nil, err
 	}
 	g := grant{Version: engineVersion, Node: h.cfg, ABI: h.abi, Seat: s, Port: h.port}
+	h.Do(func(d *rvt.Device, _ vtime.Time) { g.PortUp = d.PortUp() })
 	g.Port.GSOSegments = h.segments
 	g.Port.DisableGSO = h.segments < 2
 	if g.Port.DisableGSO {
@@ -151,12 +177,18 @@ func (c *conn) grant(h *hosted) (*program, []byte, error) {
 	return &program{c: c, h: h, seat: s, fd: fd, reported: make(chan struct{})}, b, nil
 }
 
-// seat notes a program that hosts itself.
-func (d *Daemon) seat(p *program) {
+// seat notes a program that hosts itself, and gives it its grant, which comes before
+// anything else that may be said to it.
+func (d *Daemon) seat(p *program, granted []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := p.c.send(&reply{out: granted}, p.fd); err != nil {
+		p.h.seats.leave(p.seat.Index, p.fd)
+		return err
+	}
 	d.programs[p] = struct{}{}
 	p.c.prog = p
+	return nil
 }
 
 // unseat forgets a program that has ended. What it counted stays.
@@ -176,6 +208,30 @@ func (d *Daemon) tellPrograms(h *hosted) {
 	for _, p := range d.programsOf(h) {
 		_ = p.c.sock.send(b, nil)
 	}
+}
+
+// letGo is how long a program has to give up the address of a node that has died.
+const letGo = 2 * time.Second
+
+// dismiss ends the engines of programs on a node that has died, so that another one may
+// have its address.
+func (d *Daemon) dismiss(h *hosted) {
+	d.tellPrograms(h)
+	all := d.programsOf(h)
+	for _, p := range all {
+		_ = unix.Shutdown(p.c.sock.fd, unix.SHUT_WR) // the engine ends, and then the connection
+	}
+	late := time.NewTimer(letGo)
+	defer late.Stop()
+	for _, p := range all {
+		select {
+		case <-p.c.left:
+		case <-late.C:
+			late.Reset(0)
+			p.c.sock.shutdown()
+		}
+	}
+	h.seats.close()
 }
 
 // programsOf lists the programs that host themselves on a node.

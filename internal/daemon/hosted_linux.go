@@ -53,6 +53,7 @@ type hosted struct {
 	segments int // of a train, as the port has found out
 	seats    seats
 	past     NodeReport // what those counted that have ended; guarded by Daemon.mu
+	groups   groups     // of a part in a program; the owner of the device has it
 }
 
 var _ uverbs.Host = (*hosted)(nil)
@@ -114,14 +115,12 @@ func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.De
 		return err
 	}
 	h.uv = uverbs.NewDevice(h, uc)
-	if h.seat.Index > 0 {
-		// A part of a node in a program: the daemon makes its connections, and there are
-		// no faults in its network.
-		return h.drive(dev, port)
-	}
 	h.impaired = fabric.NewImpaired(port, nil, node.Now)
 	if err := h.drive(dev, h.impaired); err != nil {
 		return err
+	}
+	if h.seat.Index > 0 {
+		return nil // a part of a node in a program: the daemon makes its connections
 	}
 	if h.guard != nil {
 		h.looking.Go(func() { h.look(h.stop) })

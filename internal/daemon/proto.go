@@ -41,6 +41,7 @@ const (
 	opFDInfo op = 5
 	opHost   op = 6
 	opReport op = 7
+	opObeyed op = 8
 	opList   op = 16
 	opStop   op = 17
 	opFault  op = 18
@@ -62,6 +63,8 @@ func (o op) String() string {
 		return "HOST"
 	case opReport:
 		return "REPORT"
+	case opObeyed:
+		return "OBEYED"
 	case opList:
 		return "LIST"
 	case opStop:
@@ -82,6 +85,7 @@ const (
 	repQueryFD = 1
 	repAsk     = 2
 	repFatal   = 3
+	repOrder   = 4
 )
 
 // request is struct rvtsim_req with what follows it.

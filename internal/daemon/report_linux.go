@@ -310,6 +310,9 @@ func (c *conn) fault(rq *request) error {
 	if !c.mayControl() {
 		return c.fail(ib.Errno(unix.EACCES))
 	}
+	if c.d.faults == nil { // an engine in a program: the daemon's is the one to ask
+		return c.fail(ib.Errno(unix.EOPNOTSUPP))
+	}
 	var a faultAnswer
 	var err error
 	if a.Done, err = c.d.faults.inject(string(rq.data)); err != nil {

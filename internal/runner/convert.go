@@ -144,7 +144,10 @@ func impairment(t *topology.Impairment) fabric.ImpairmentConfig {
 		Loss: t.Loss, Duplicate: t.Duplicate, Reorder: t.Reorder, ReorderDelay: t.ReorderDelay, Corrupt: t.Corrupt, Tamper: t.Tamper,
 		Burst: fabric.Burst{GoodToBad: t.Burst.Enter, BadToGood: t.Burst.Leave, LossBad: t.Burst.Loss},
 	}
-	if c.Reorder > 0 && c.ReorderDelay == 0 {
+	switch {
+	case c.Reorder == 0:
+		c.ReorderDelay = 0 // files have a default: it alone makes no network imperfect
+	case c.ReorderDelay == 0:
 		c.ReorderDelay = 50 * time.Microsecond
 	}
 	for _, r := range t.Rules {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rvtsim/rvtsim/internal/topology"
 )
 
 // The tests here hold simulations of many nodes against arithmetic.
@@ -127,4 +129,17 @@ traffic: [{pattern: incast, from: h, to: sink, op: write, size: 32KiB, count: 8,
 	require.Zero(t, marking.Dropped)
 	require.Greater(t, marking.Marked, marking.Packets/2, "the queue is long most of the time")
 	require.Less(t, marking.Marked, marking.Packets)
+}
+
+// TestDefaultNetworkIsPerfect: what a file says of a network when it says nothing costs
+// nothing.
+func TestDefaultNetworkIsPerfect(t *testing.T) {
+	for text, perfect := range map[string]bool{"": true, "network: {latency: 5us}\n": true, "network: {reorder: 0.1}\n": false, "network: {loss: 0.1}\n": false} {
+		f, err := topology.Parse("x", []byte("version: 1\nnodes: [{name: a}, {name: b}]\n"+text))
+		require.NoError(t, err)
+		l := f.LinkBetween(0, 1)
+		p, err := PolicyOf(&l, 1, 0, 1)
+		require.NoError(t, err)
+		require.Equal(t, perfect, p == nil, text)
+	}
 }

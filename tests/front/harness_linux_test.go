@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -51,6 +52,9 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	built.dir, built.rvtsim = dir, filepath.Join(dir, "rvtsim")
+	if flag.Parse(); *everywhere != "" {
+		engine = *everywhere
+	}
 	build := []string{"build", "-o", built.rvtsim}
 	if underRace {
 		build = append(build, "-race", "-tags", "invariants")
@@ -150,14 +154,18 @@ func need(t *testing.T, names ...string) {
 
 // site is a daemon with nodes at addresses of its own.
 type site struct {
-	t     *testing.T
-	env   []string
-	dir   string
-	addrs []string
-	cred  *syscall.Credential // as whom to run everything; nil: as we are
-	via   string              // exec --via; empty for what it does by itself
-	netns string              // name of a network namespace to run everything in; empty: ours
+	t       *testing.T
+	env     []string
+	dir     string
+	addrs   []string
+	cred    *syscall.Credential // as whom to run everything; nil: as we are
+	via     string              // exec --via; empty for what it does by itself
+	netns   string              // name of a network namespace to run everything in; empty: ours
+	because string              // why the daemon may serve programs here that could have the engine inside
 }
+
+// everywhere runs every test with the engine in one place.
+var everywhere = flag.String("front.engine", "", "who does the adapter's work in every test: daemon or program; empty: as the test says")
 
 // engine is who does the adapter's work in the test that runs: exec --engine.
 var engine = "daemon"
@@ -228,10 +236,27 @@ func (s *site) launch(flags ...string) {
 				s.t.Errorf("the daemon: %s", bad)
 			}
 		}
+		s.whereItRan(string(log))
 		if s.t.Failed() {
 			s.t.Logf("log of the daemon:\n%s", log)
 		}
 	})
+}
+
+// whereItRan makes sure that the programs had the engine where the test wants it.
+func (s *site) whereItRan(log string) {
+	s.t.Helper()
+	for line := range strings.Lines(log) {
+		_, why, fell := strings.Cut(line, "because=")
+		switch {
+		case s.via == "" && engine == "daemon" && strings.Contains(line, "engine=program"):
+			s.t.Errorf("a program had the engine inside: %s", line)
+		case strings.Contains(line, "comm=forks ") && strings.Contains(why, "in a child of fork"):
+		case fell && (s.because == "" || !strings.Contains(why, s.because)):
+			s.t.Errorf("a program had no engine inside: %s", line)
+			return // one says it all
+		}
+	}
 }
 
 // command is rvtsim with arguments.
@@ -473,7 +498,7 @@ func exitCode(err error) int {
 // fewer leaves all but the first n out when the race detector watches the daemon, which
 // is some ten times slower then, and in the second run, with the engine inside.
 func fewer[T any](n int, list []T) []T {
-	if underRace || engine == "program" {
+	if underRace || (engine == "program" && *everywhere == "") {
 		return list[:min(n, len(list))]
 	}
 	return list

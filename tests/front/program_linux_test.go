@@ -5,6 +5,9 @@ import "testing"
 // TestProgramEngine runs the tests of this package once more, with the engine inside the
 // programs instead of the daemon.
 func TestProgramEngine(t *testing.T) {
+	if *everywhere != "" {
+		t.Skip("every test runs there, or none")
+	}
 	program(t, "events") // or say what is missing
 	engine = "program"
 	defer func() { engine = "daemon" }()
@@ -16,7 +19,8 @@ func TestProgramEngine(t *testing.T) {
 		{"Ls", TestLs}, {"KilledPrograms", TestKilledPrograms}, {"PeerIsKilled", TestPeerIsKilled},
 		{"StoppedProgramHoldsUpNobody", TestStoppedProgramHoldsUpNobody}, {"DaemonGoes", TestDaemonGoes},
 		{"ManyProgramsAtOnce", TestManyProgramsAtOnce}, {"OrdinaryUser", TestOrdinaryUser}, {"LossyNetwork", TestLossyNetwork},
-		{"PreloadIsKept", TestPreloadIsKept},
+		{"PreloadIsKept", TestPreloadIsKept}, {"FaultsOfTheNetwork", TestFaultsOfTheNetwork}, {"NodeDiesAndComesBack", TestNodeDiesAndComesBack},
+		{"FaultsOfVerbs", TestFaultsOfVerbs}, {"SpuriousEvents", TestSpuriousEvents}, {"MulticastJoin", TestMulticastJoin},
 	} {
 		t.Run(c.name, c.test)
 	}

@@ -60,6 +60,7 @@ func TestStrictPrograms(t *testing.T) {
 			rows = rows[:5] // where the rings differ
 		}
 		s := up(t, len(rows), "--abi", abi, "--strict")
+		s.because = "the node is strict"
 		for i, r := range rows {
 			t.Run(abi+"/"+r.name, func(t *testing.T) {
 				node := "n" + strconv.Itoa(i+1)
