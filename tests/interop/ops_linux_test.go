@@ -119,6 +119,43 @@ func atomics(t *testing.T, req, resp *end) {
 	step(ib.WRAtomicCmpAndSwp, ib.WCCompSwap, 1022, 5, 0x0102030405060708, 0x0102030405060708)
 }
 
+// TestAtomicWrite: soft-RoCE has ATOMIC_WRITE since Linux 6.2. Before that its requester
+// fails and its responder drops a packet that it does not know.
+func TestAtomicWrite(t *testing.T) {
+	old := oldKernel(t)
+	forEach(t, scenario{name: "ATOMIC_WRITE", typ: ib.QPTypeRC, edit: func(req, _ *params) {
+		if old {
+			req.timeout, req.retry = 8, 1
+		}
+	}, run: func(t *testing.T, req, resp *end) {
+		aw := send{wr: 7, op: ib.WRAtomicWrite, m: req.m, off: srcOff, n: 8, raddr: resp.m.addr + dstOff, rkey: resp.m.rkey}
+		req.fill(1, srcOff, 8)
+		if old {
+			req.post(aw)
+			want := ib.WCRetryExcErr
+			if req.name() == "kernel" {
+				want = ib.WCLocQPOpErr
+			}
+			req.failed(lab.SendCQ, 7, want)
+			return
+		}
+		// Order: each finds what the one before it left, around a READ and a WRITE.
+		for i := range 20 {
+			b := req.fill(i, srcOff, 8)
+			write := aw
+			write.wr, write.op, write.raddr = 8, ib.WRRDMAWrite, aw.raddr+8
+			read := aw
+			read.wr, read.op, read.off, read.n = 9, ib.WRRDMARead, dstOff, 16
+			for _, s := range []send{aw, write, read} {
+				req.post(s)
+			}
+			req.expect(lab.SendCQ, want{wr: 7, op: ib.WCAtomicWrite}, want{wr: 8, op: ib.WCRDMAWrite}, want{wr: 9, op: ib.WCRDMARead})
+			resp.holds(dstOff, append(b, b...))
+			req.holds(dstOff, append(b, b...))
+		}
+	}}, options{profile: qp.ProfileIBTA})
+}
+
 // manyAtOnce posts a mixture without waiting: order, READs up to the limit, long messages.
 func manyAtOnce(t *testing.T, req, resp *end) {
 	const count = 24

@@ -200,6 +200,23 @@ static void create_srq(void)
 	ok("");
 }
 
+/* create_rc makes a QP that takes ATOMIC_WRITE, which only ibv_wr_* can post, besides the rest. */
+static struct ibv_qp *create_rc(const struct ibv_qp_init_attr *a)
+{
+	struct ibv_qp_init_attr_ex x = {
+		.send_cq = a->send_cq,
+		.recv_cq = a->recv_cq,
+		.srq = a->srq,
+		.cap = a->cap,
+		.qp_type = a->qp_type,
+		.pd = pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE,
+	};
+
+	return ibv_create_qp_ex(ctx, &x);
+}
+
 static void create_qp(void)
 {
 	struct ibv_qp_init_attr a = {
@@ -209,9 +226,9 @@ static void create_qp(void)
 		.cap = { .max_send_wr = num("wr"), .max_recv_wr = num("wr"), .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 64 },
 		.srq = find("srq") ? srqs[slot("srq")] : NULL,
 	};
-	struct ibv_qp *qp = qps[slot("n")] = ibv_create_qp(pd, &a);
+	struct ibv_qp *qp = a.qp_type == IBV_QPT_RC ? create_rc(&a) : ibv_create_qp(pd, &a);
 
-	if (!qp)
+	if (!(qps[slot("n")] = qp))
 		return fail(errno, "create_qp");
 	ok("qpn=%u", qp->qp_num);
 }
@@ -316,6 +333,18 @@ static void post_recv(void)
 	done(e, "post_recv");
 }
 
+static void post_atomic_write(void)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(qps[slot("n")]);
+	struct ibv_mr *mr = mrs[slot("mr")];
+
+	ibv_wr_start(qp);
+	qp->wr_id = num("wr");
+	qp->wr_flags = num("flags");
+	ibv_wr_atomic_write(qp, num("rkey"), num("raddr"), (char *)mr->addr + num("off"));
+	done(ibv_wr_complete(qp), "wr_complete");
+}
+
 static void post_send(void)
 {
 	struct ibv_qp *qp = qps[slot("n")];
@@ -328,6 +357,8 @@ static void post_send(void)
 		.send_flags = num("flags"),
 	};
 
+	if (wr.opcode == IBV_WR_ATOMIC_WRITE)
+		return post_atomic_write();
 	if (wr.opcode == IBV_WR_SEND_WITH_INV || wr.opcode == IBV_WR_LOCAL_INV)
 		wr.invalidate_rkey = num("inv");
 	else
