@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/rvtsim/rvtsim/cq"
+	"github.com/rvtsim/rvtsim/dcqcn"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/swqe"
@@ -31,6 +32,8 @@ type Env struct {
 	// Now is the instant of the input that is being processed; the owner sets it. Only
 	// records of what happened use it.
 	Now vtime.Time
+	// Congestion is the congestion control of the device; nil without.
+	Congestion *dcqcn.Params
 	// Observer is told what becomes of work requests; nil in ordinary use.
 	Observer Observer
 	// Poison fills the undefined half of the network header that datagram receives store
@@ -197,6 +200,8 @@ type Counters struct {
 	SendsPosted, RecvsPosted       uint64
 	MessagesSent, MessagesReceived uint64
 	MemoryFaults                   uint64
+	ECNMarked                      uint64 // np_ecn_marked_roce_packets: marked data received (with congestion control)
+	SentCNP, HandledCNP            uint64 // np_cnp_sent, rp_cnp_handled
 	Dropped                        [wire.NumDropReasons]uint64
 }
 
@@ -229,6 +234,9 @@ func (c *Counters) Add(o *Counters) {
 	c.MessagesSent += o.MessagesSent
 	c.MessagesReceived += o.MessagesReceived
 	c.MemoryFaults += o.MemoryFaults
+	c.ECNMarked += o.ECNMarked
+	c.SentCNP += o.SentCNP
+	c.HandledCNP += o.HandledCNP
 	for i, n := range o.Dropped {
 		c.Dropped[i] += n
 	}

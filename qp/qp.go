@@ -155,6 +155,8 @@ type QP struct {
 	Destroy bool
 	Mcast   int // multicast groups it is attached to
 
+	cc *congestion // nil without congestion control
+
 	hist history // what failed, for explanations
 
 	failPosts  int         // posts that InjectPostErrors has yet to refuse
@@ -178,6 +180,7 @@ func New(env *Env, qpn ib.QPN, pd mr.PD, attr *InitAttr) *QP {
 		q.SFlags = SSignalReqWR
 	}
 	q.SPort = wire.SourcePortUD(qpn)
+	q.cc = newCongestion(env)
 	q.initQP()
 	return q
 }
@@ -207,6 +210,7 @@ func (q *QP) initQP() {
 	q.RFlags, q.RLen, q.RRcvLen = 0, 0, 0
 	q.SAckQueue, q.RHeadAck = q.SAckQueue[:0], 0
 	q.dropAnswers()
+	q.cc.reset()
 	q.lastWQEDone, q.fatal = false, false
 	if rq, ok := q.RQ.(*swqe.RQ); ok && !q.Env.Prof.RQKeptOnReset {
 		rq.Drop()
@@ -225,7 +229,13 @@ func (q *QP) setSendPSN(p ib.PSN) {
 func (q *QP) pmtu() int { return q.Attr.PathMTU.Bytes() }
 
 // Deadline returns the instant of the QP's next timer, Never if none runs.
-func (q *QP) Deadline() vtime.Time { return vtime.Min(q.STimerAt, q.SRNRTimerAt) }
+func (q *QP) Deadline() vtime.Time {
+	at := vtime.Min(q.STimerAt, q.SRNRTimerAt)
+	if q.cc != nil {
+		at = vtime.Min(at, q.cc.wakeAt)
+	}
+	return at
+}
 
 // object names the QP in messages.
 func (q *QP) object() string { return "qp " + q.QPN.String() }

@@ -19,13 +19,18 @@ func (q *QP) Emit(now vtime.Time, o *Outbox) bool {
 
 func (q *QP) emit(now vtime.Time, o *Outbox) bool {
 	q.rSafePSN = q.RPSN // the owner has carried out all writes so far
-	for q.resp.n > 0 {
+	if q.emitCNP(o) {
+		return true
+	}
+	held := q.held(now)
+	for q.resp.n > 0 && !(held && q.resp.at(0).kind == respRead) {
 		if q.makeRCAck(o) {
+			q.charge(now, o)
 			return true
 		}
 	}
 	sent := false
-	if q.can(ProcessSendOK) {
+	if !held && q.can(ProcessSendOK) {
 		q.SFlags &^= SWaitFence | SWaitRdAtomic | SWaitSSNCredit | SWaitWindow | SWaitLast
 		switch q.Type {
 		case ib.QPTypeRC:
@@ -34,6 +39,9 @@ func (q *QP) emit(now vtime.Time, o *Outbox) bool {
 			sent = q.makeUCReq(o)
 		default:
 			sent = q.makeUDReq(o)
+		}
+		if sent {
+			q.charge(now, o)
 		}
 	}
 	if !sent && q.can(FlushSend) && q.SLast != q.SHead {

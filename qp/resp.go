@@ -36,6 +36,7 @@ func (q *QP) receive(now vtime.Time, from *wire.Path, pkt *wire.Packet) wire.Dro
 		if from.Src != q.Attr.AV.DGID {
 			return wire.DropWrongPath
 		}
+		q.congested(now, from, pkt)
 		if wire.Info(pkt.Opcode).Mask&wire.Response != 0 {
 			return q.recvResponse(now, pkt)
 		}
@@ -47,11 +48,13 @@ func (q *QP) receive(now vtime.Time, from *wire.Path, pkt *wire.Packet) wire.Dro
 		if from.Src != q.Attr.AV.DGID {
 			return wire.DropWrongPath
 		}
+		q.congested(now, from, pkt)
 		return q.recvUC(pkt)
 	}
 	if pkt.Opcode.Transport() != ib.TransportUD {
 		return wire.DropWrongTransport
 	}
+	q.congested(now, from, pkt)
 	return q.recvUD(from, pkt)
 }
 

@@ -38,6 +38,9 @@ func (q *QP) Expire(now vtime.Time) {
 }
 
 func (q *QP) expire(now vtime.Time) {
+	if q.cc != nil && q.cc.wakeAt <= now {
+		q.cc.wakeAt = vtime.Never // the owner calls Emit next
+	}
 	if q.SRNRTimerAt <= now {
 		q.SRNRTimerAt = vtime.Never
 		q.SFlags &^= SWaitRNR

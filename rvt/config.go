@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 
+	"github.com/rvtsim/rvtsim/dcqcn"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
 )
@@ -33,6 +34,8 @@ type Config struct {
 	// Poison fills what is undefined in failed completions, and in the header area of
 	// datagram receives, with a pattern.
 	Poison bool
+	// Congestion turns congestion control on, with these parameters; nil is off.
+	Congestion *dcqcn.Params
 	// Observer is told what becomes of work requests; nil in ordinary use.
 	Observer qp.Observer
 	// Guard watches the program, and is the Observer then; nil in ordinary use.
@@ -101,6 +104,11 @@ func (c *Config) Validate() error {
 	}
 	if l.WindowPackets >= 1<<22 {
 		bad("limit window_packets must be below 2^22, or PSNs could not be told apart")
+	}
+	if c.Congestion != nil {
+		if err := c.Congestion.Validate(); err != nil {
+			bad(err.Error())
+		}
 	}
 	first, last := c.QPNRange()
 	if c.StartQPN != 0 && (c.StartQPN < first || c.StartQPN > last) {

@@ -74,7 +74,7 @@ func New(cfg Config) (*Device, error) {
 	keys.RemoteRKeyOnly = cfg.Driver.RemoteRKeyOnly
 	l := cfg.Limits
 	d.env = qp.Env{
-		Observer: cfg.Observer, Poison: cfg.Poison,
+		Observer: cfg.Observer, Poison: cfg.Poison, Congestion: cfg.Congestion,
 		Prof: &d.cfg.Profile, Drv: cfg.Driver, Keys: keys, Scatter: &d.scatter, GIDs: slices.Clone(cfg.GIDs), Sources: slices.Clone(cfg.GIDs), MTU: cfg.MTU,
 		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
 	}
@@ -114,14 +114,17 @@ func (d *Device) receive(now vtime.Time, path *wire.Path, pkt *wire.Packet) wire
 	switch {
 	case !d.portUp:
 		return wire.DropPortDown
-	case wire.Info(pkt.Opcode) == nil || pkt.Opcode == ib.OpcodeCNP:
+	case wire.Info(pkt.Opcode) == nil || pkt.Opcode == ib.OpcodeCNP && d.cfg.Congestion == nil:
 		return wire.DropUnknownOpcode
-	case pkt.DestQP == ib.QPNMulticast:
+	case pkt.DestQP == ib.QPNMulticast && pkt.Opcode != ib.OpcodeCNP:
 		return d.receiveMulticast(now, path, pkt)
 	}
 	q := d.qps[pkt.DestQP]
 	if q == nil {
 		return wire.DropNoQP
+	}
+	if pkt.Opcode == ib.OpcodeCNP {
+		return q.ReceiveCNP(now, path, pkt)
 	}
 	r := q.Receive(now, path, pkt)
 	d.touch(q)

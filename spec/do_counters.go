@@ -23,6 +23,7 @@ func counterList(c *qp.Counters) []struct {
 		{"retry_rnr_exceeded_err", c.RNRRetryExceeded}, {"lost_response", c.LostResponse}, {"send_err", c.SendErrors},
 		{"completions", c.Completions}, {"cq_overflow", c.CQOverflow}, {"async_events", c.AsyncEvents}, {"sends_posted", c.SendsPosted},
 		{"recvs_posted", c.RecvsPosted}, {"messages_sent", c.MessagesSent}, {"messages_received", c.MessagesReceived}, {"memory_faults", c.MemoryFaults},
+		{"np_ecn_marked_roce_packets", c.ECNMarked}, {"np_cnp_sent", c.SentCNP}, {"rp_cnp_handled", c.HandledCNP},
 	}
 }
 

@@ -2,6 +2,27 @@ package wire
 
 import "github.com/rvtsim/rvtsim/ib"
 
+// The ECN field of a traffic class (RFC 3168): ECT0 says that a switch may mark the packet
+// instead of dropping it, ECNCE that one did. Both of its bits are in ECNMask.
+const (
+	ECT0    = 2
+	ECNCE   = 3
+	ECNMask = 3
+)
+
+// ECNCapable reports whether a switch may mark a packet with that traffic class.
+func ECNCapable(tclass uint8) bool { return tclass&ECNMask != 0 }
+
+// FrameOverheadBytes is what Ethernet, IP and UDP add to a packet on the wire:
+// preamble 8, Ethernet header 14, check sequence 4, gap 12, UDP 8, and an IPv4 header
+// of 20 or an IPv6 header of 40 bytes.
+func FrameOverheadBytes(ipv4 bool) int {
+	if ipv4 {
+		return 8 + 14 + 4 + 12 + 8 + ipv4Bytes
+	}
+	return 8 + 14 + 4 + 12 + 8 + ipv6Bytes
+}
+
 // AppendGRH appends the [ib.GRHBytes] bytes that a UD receive stores before the
 // payload. Over IPv6 they are the IPv6 header; over IPv4 they are 20 zero bytes (the
 // kernel's union rdma_network_hdr; IBTA annex A17) and the IPv4 header, with DF set

@@ -207,6 +207,7 @@ func (e *Endpoint) freeSlot(c *conn, r *recvRing, wc *cq.WC) (slot int, ok bool)
 // received accounts for a message and checks it.
 func (e *Endpoint) received(now vtime.Time, c *conn, ring *recvRing, slot int, wc *cq.WC) {
 	e.stats.Received++
+	e.stats.LastReceived = now
 	c.recv.got++
 	n := int(wc.ByteLen)
 	head := 0

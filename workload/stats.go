@@ -27,6 +27,8 @@ type Stats struct {
 	Notifications uint64
 	// LastCompletion is when the last send completion was polled.
 	LastCompletion vtime.Time
+	// LastReceived is when the last message was received, as far as completions tell.
+	LastReceived vtime.Time
 	// FirstFailure is the first completion that was no success, FirstFailureAt when it
 	// was polled.
 	FirstFailure   cq.WC

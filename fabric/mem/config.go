@@ -41,13 +41,14 @@ type LinkConfig struct {
 	// Impairment.Jitter.
 	Jitter time.Duration
 	// BandwidthBitsPerSecond gives each frame a serialisation delay, for its bytes
-	// and [FrameOverheadBytes]; 0 is infinite bandwidth.
+	// and [wire.FrameOverheadBytes]; 0 is infinite bandwidth.
 	BandwidthBitsPerSecond uint64
 	// QueueBytes bounds the bytes that wait at the egress, the frame being sent
 	// included; a frame that does not fit is dropped. 0 means no bound. It needs a
 	// bandwidth.
 	QueueBytes int
-	// ECN marks packets that meet a long queue. It needs a bandwidth.
+	// ECN marks packets that meet a long queue, if their traffic class says that they may
+	// be marked. It needs a bandwidth.
 	ECN ECN
 	// MTU is the largest payload, as an IB MTU; 0 means 4096.
 	MTU ib.MTU
@@ -56,22 +57,13 @@ type LinkConfig struct {
 	Impairment fabric.ImpairmentConfig
 }
 
-// ECN says when a queue sets "congestion experienced" in the IP header of a packet: never
+// ECN says when a queue sets "congestion experienced" in the IP header of a packet whose
+// sender is capable of it (RED as in DCQCN: Kmin, Kmax, Pmax): never
 // below MinBytes that wait, with a probability that rises to Probability at MaxBytes,
 // and always above. The zero value marks nothing.
 type ECN struct {
 	MinBytes, MaxBytes int
 	Probability        float64
-}
-
-// FrameOverheadBytes is what Ethernet, IP and UDP add to a packet on the wire:
-// preamble 8, Ethernet header 14, check sequence 4, gap 12, UDP 8, and an IPv4 header
-// of 20 or an IPv6 header of 40 bytes.
-func FrameOverheadBytes(ipv4 bool) int {
-	if ipv4 {
-		return 8 + 14 + 4 + 12 + 8 + 20
-	}
-	return 8 + 14 + 4 + 12 + 8 + 40
 }
 
 // MaxBandwidth is the highest bandwidth, 1 Pbit/s: it keeps the arithmetic of delays

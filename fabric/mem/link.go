@@ -90,18 +90,14 @@ func (e *egress) admit(waiting uint64, n int, path *wire.Path) bool {
 	if limit := e.cfg.QueueBytes; limit > 0 && waiting+uint64(n) > uint64(limit) {
 		return false
 	}
-	if m := &e.cfg.ECN; m.MaxBytes > 0 && waiting > uint64(m.MinBytes) {
+	if m := &e.cfg.ECN; m.MaxBytes > 0 && wire.ECNCapable(path.TClass) && waiting > uint64(m.MinBytes) {
 		if waiting >= uint64(m.MaxBytes) || e.draw() < m.Probability*float64(waiting-uint64(m.MinBytes))/float64(m.MaxBytes-m.MinBytes) {
-			path.TClass |= ecnMask
+			path.TClass |= wire.ECNCE
 			e.stats.Marked++
 		}
 	}
 	return true
 }
-
-// ecnMask are the bits of the traffic class that say "congestion experienced" if both
-// are set. Every packet is taken to be capable of it.
-const ecnMask = 3
 
 // draw returns a number from 0 to 1, from how many packets the port has seen: it needs no
 // state of its own.

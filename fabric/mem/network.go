@@ -392,7 +392,7 @@ func (n *Network) depart(t *transit, e *egress, common bool) (out vtime.Time, fi
 		return t.out, t.fits
 	}
 	t.marked = *t.path
-	out, fits = e.serialise(t.now, t.bytes+FrameOverheadBytes(t.path.IsIPv4()), &t.marked)
+	out, fits = e.serialise(t.now, t.bytes+wire.FrameOverheadBytes(t.path.IsIPv4()), &t.marked)
 	if common {
 		t.serialised, t.out, t.fits = true, out, fits
 	}

@@ -117,7 +117,7 @@ func TestFrameSurvivesUntilRelease(t *testing.T) {
 func TestSerialisation(t *testing.T) {
 	// 1 Gbit/s is one byte per 8 ns.
 	n := world(Config{Default: LinkConfig{Latency: 100, BandwidthBitsPerSecond: 1e9}}, 3)
-	frame := vtime.Time((24 + FrameOverheadBytes(true)) * 8)
+	frame := vtime.Time((24 + wire.FrameOverheadBytes(true)) * 8)
 	send(n, 0, 0, 1, 0, 8)
 	send(n, 0, 0, 2, 1, 8) // same egress: waits
 	send(n, 0, 1, 2, 2, 8) // another sender: does not
@@ -134,11 +134,11 @@ func TestSerialisationKeepsFractions(t *testing.T) {
 		send(n, 0, 0, 1, i, 8)
 	}
 	got := drain(n)
-	require.Equal(t, vtime.Time(1000*(24+FrameOverheadBytes(true))*8/400), got[999].at)
+	require.Equal(t, vtime.Time(1000*(24+wire.FrameOverheadBytes(true))*8/400), got[999].at)
 }
 
 func TestQueueTailDrop(t *testing.T) {
-	frame := 24 + FrameOverheadBytes(true)
+	frame := 24 + wire.FrameOverheadBytes(true)
 	n := world(Config{Default: LinkConfig{BandwidthBitsPerSecond: 1e9, QueueBytes: 3 * frame}}, 2)
 	for i := range 5 {
 		send(n, 0, 0, 1, i, 8)

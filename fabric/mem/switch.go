@@ -156,7 +156,7 @@ func (n *Network) hop(f *Frame, now vtime.Time) {
 		n.lose(f, fabric.LossMTU)
 		return
 	}
-	left, fits := out.serialise(now, f.Bytes+FrameOverheadBytes(f.Path.IsIPv4()), &f.Path)
+	left, fits := out.serialise(now, f.Bytes+wire.FrameOverheadBytes(f.Path.IsIPv4()), &f.Path)
 	if !fits {
 		n.lose(f, fabric.LossQueue)
 		return

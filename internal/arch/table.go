@@ -51,7 +51,7 @@ var leaves = []string{"vtime", "internal/invariants"}
 // Groups of packages, each with everything below it.
 var (
 	belowQP     = []string{"ib", "wire", "mr", "cq", "swqe"}
-	belowRVT    = append(slices.Clone(belowQP), "qp")
+	belowRVT    = append(slices.Clone(belowQP), "dcqcn", "qp")
 	belowShells = append(slices.Clone(belowRVT), "rvt")
 	belowSim    = append(slices.Clone(belowShells), "fabric", "fabric/mem", "workload")
 	belowSpec   = append(slices.Clone(belowSim), "sim")
@@ -77,7 +77,9 @@ var table = []Rule{
 		Reason: "a completion queue knows completions, not the QPs that make them; its ring is read by another goroutine or process"},
 	{Package: "swqe", Kind: Pure, Module: []string{"ib", "mr"}, Std: []string{"sync/atomic"},
 		Reason: "work requests hold resolved memory, not protocol state; their ring is filled by another goroutine or process"},
-	{Package: "qp", Kind: Pure, Module: belowQP,
+	{Package: "dcqcn", Kind: Pure,
+		Reason: "congestion control is arithmetic on rates and instants; what packets are is the QP's business"},
+	{Package: "qp", Kind: Pure, Module: append(slices.Clone(belowQP), "dcqcn"),
 		Reason: "the protocol must not know how packets travel"},
 	{Package: "rvt", Kind: Pure, Module: belowRVT,
 		Reason: "a device turns inputs into outputs; ports, clocks and goroutines belong to its host"},

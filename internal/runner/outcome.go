@@ -70,7 +70,7 @@ type FlowOutcome struct {
 	RecvStatuses   [ib.NumWCStatuses]uint64
 	Events         [ib.EventWQFatal + 1]uint64
 	Retransmitted  uint64
-	Elapsed        time.Duration // from the first post to the last completion
+	Elapsed        time.Duration // from the first post to the last completion, of a send or a receive
 	Done           bool
 	Violations     []string
 	States         []ib.QPState
@@ -202,7 +202,7 @@ func (r *flowRun) outcome() FlowOutcome {
 	for _, q := range r.client.QPs() {
 		o.States = append(o.States, q.State)
 	}
-	if last := max(c.LastCompletion, s.LastCompletion); last > vtime.Time(r.topo.Start) {
+	if last := max(c.LastCompletion, s.LastCompletion, c.LastReceived, s.LastReceived); last > vtime.Time(r.topo.Start) {
 		o.Elapsed = last.Sub(vtime.Time(r.topo.Start))
 	}
 	return o

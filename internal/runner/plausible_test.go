@@ -105,10 +105,11 @@ traffic: [{pattern: pairwise, `+pairs+`, op: write, size: 64KiB, count: 16, dept
 // TestQueuesLoseAndMark: a short queue before the sink loses packets, which are sent
 // again; one that marks does so before it loses any.
 func TestQueuesLoseAndMark(t *testing.T) {
-	run := func(port string) PortMeasures {
+	run := func(node, port string) PortMeasures {
 		f := parse(t, `version: 1
 timeout: 10s
-nodes: [{name: h, count: 8, address: 10.0.0.1, mtu: 4096}, {name: sink, address: 10.0.9.1, mtu: 4096}]
+defaults: {node: {mtu: 4096`+node+`}}
+nodes: [{name: h, count: 8, address: 10.0.0.1}, {name: sink, address: 10.0.9.1}]
 network: {latency: 1us, bandwidth: 100Gbps}
 switches: [{name: s, nodes: [h, sink], `+port+`}]
 traffic: [{pattern: incast, from: h, to: sink, op: write, size: 32KiB, count: 8, depth: 4, timeout: 1ms}]
@@ -122,10 +123,13 @@ traffic: [{pattern: incast, from: h, to: sink, op: write, size: 32KiB, count: 8,
 		}
 		return PortMeasures{}
 	}
-	short := run("queue: 64KiB")
+	short := run("", "queue: 64KiB")
 	require.NotZero(t, short.Dropped)
 	require.LessOrEqual(t, short.MaxQueueBytes, uint64(64<<10))
-	marking := run("ecn: {min: 32KiB, max: 128KiB}")
+	const ecn = "ecn: {min: 32KiB, max: 128KiB}"
+	require.Zero(t, run("", ecn).Marked, "a packet whose sender does not allow it is not marked")
+	// Intervals that are never over: packets may be marked, and nobody slows down for it.
+	marking := run(", dcqcn: {cnp_interval: 1h, min_rate: 100Gbps}", ecn)
 	require.Zero(t, marking.Dropped)
 	require.Greater(t, marking.Marked, marking.Packets/2, "the queue is long most of the time")
 	require.Less(t, marking.Marked, marking.Packets)

@@ -79,6 +79,9 @@ type Losses struct {
 	Timeouts     uint64            `json:"timeouts"`
 	TimeoutTime  time.Duration     `json:"time_in_timeouts_ns"` // over all queue pairs
 	RNRTime      time.Duration     `json:"time_in_rnr_ns"`
+	Marked       uint64            `json:"np_ecn_marked_roce_packets"` // congestion control, by mlx5's names
+	CNPs         uint64            `json:"np_cnp_sent"`
+	CNPsHandled  uint64            `json:"rp_cnp_handled"`
 	Dropped      map[string]uint64 `json:"dropped"` // by reason, network and adapters
 }
 
@@ -195,6 +198,9 @@ func (r *Result) addLosses(o *runner.Outcome) {
 		l.Timeouts += d.RetryTimeout
 		l.TimeoutTime += time.Duration(d.TimeoutNanos)
 		l.RNRTime += time.Duration(d.RNRNanos)
+		l.Marked += d.ECNMarked
+		l.CNPs += d.SentCNP
+		l.CNPsHandled += d.HandledCNP
 		for reason, k := range n.Lost {
 			if k > 0 {
 				l.Dropped["network "+fabric.LossReason(reason).String()] += k

@@ -54,7 +54,7 @@ func WriteText(w io.Writer, r *Result) {
 	t.AppendHeader(table.Row{"name", "flows", "ok", "of", "payload", "rate", "p50", "p90", "p99", "p99.9", "max", "resent"})
 	for i := range r.Traffic {
 		x := &r.Traffic[i]
-		row := table.Row{x.Name, x.Flows, report.Count(x.Succeeded), report.Count(x.Posted), report.Bytes(x.Bytes), report.Rate(x.RateBPS)}
+		row := table.Row{x.Name, x.Flows, report.Count(x.Succeeded), report.Count(x.Posted), report.Bytes(x.Bytes), rateOrNone(x.RateBPS)}
 		if s := x.Latency; s != nil {
 			for _, v := range []int64{s.P50, s.P90, s.P99, s.P999, s.Max} {
 				row = append(row, report.Duration(time.Duration(v)))
@@ -68,6 +68,15 @@ func WriteText(w io.Writer, r *Result) {
 	writeFinish(w, r)
 	writePorts(w, r)
 	writeLosses(w, r)
+}
+
+// rateOrNone prints a rate. Without a bandwidth and without a peer that reports what it
+// got, all that was sent was gone at once: there is none.
+func rateOrNone(bps int64) string {
+	if bps == 0 {
+		return "-"
+	}
+	return report.Rate(bps)
 }
 
 // writeFinish prints how long flows took, where an entry has several.
@@ -116,6 +125,9 @@ func writeLosses(w io.Writer, r *Result) {
 	l := &r.Losses
 	fmt.Fprintf(w, "\npackets        %s sent, %s of them again; sequence NAKs %s\n", report.Count(l.Packets), report.Count(l.Resent), report.Count(l.SequenceNAKs))
 	fmt.Fprintf(w, "time lost      %s in %s ACK timeouts, %s after %s RNR NAKs (over all queue pairs)\n", report.Duration(l.TimeoutTime), report.Count(l.Timeouts), report.Duration(l.RNRTime), report.Count(l.RNRNAKs))
+	if l.CNPs > 0 || l.Marked > 0 {
+		fmt.Fprintf(w, "congestion     %s data packets came marked; %s CNPs sent, %s heeded\n", report.Count(l.Marked), report.Count(l.CNPs), report.Count(l.CNPsHandled))
+	}
 	if r.Restarts > 0 {
 		fmt.Fprintf(w, "restarts       %d flows began anew\n", r.Restarts)
 	}

@@ -166,11 +166,10 @@ func (d *decoder) sequence(v value, expected string) ([]value, bool) {
 
 // text returns the text of a scalar; null is not one.
 func (d *decoder) text(v value) (string, bool) {
-	n := d.resolve(v)
 	if s, ok := d.options.Set[v.path]; ok {
 		return s, true
 	}
-	return scalarText(n)
+	return scalarText(d.resolve(v))
 }
 
 // checkSet reports values that were to be replaced and are not there.
@@ -197,8 +196,12 @@ func (d *decoder) isSequence(v value) bool {
 }
 
 // resolve follows anchors, aliases and tags to the content. The bound ends a chain
-// of aliases that leads back to itself.
+// of aliases that leads back to itself. A value that Options.Set replaces is text and no
+// node.
 func (d *decoder) resolve(v value) ast.Node {
+	if _, replaced := d.options.Set[v.path]; replaced {
+		return nil
+	}
 	n := v.node
 	for range 32 {
 		switch t := n.(type) {
@@ -330,13 +333,13 @@ func (d *decoder) problemAt(at position, path, format string, args ...any) {
 
 // mismatch reports that v is not what was expected.
 func (d *decoder) mismatch(v value, expected string) {
+	if s, ok := d.options.Set[v.path]; ok {
+		d.problem(v.path, "found %s; expected %s", quote(s), expected)
+		return
+	}
 	n := d.resolve(v)
 	if n == nil {
 		return // an alias without anchor, which resolve has reported
 	}
-	found := describe(n)
-	if s, ok := d.options.Set[v.path]; ok {
-		found = quote(s)
-	}
-	d.problem(v.path, "found %s; expected %s", found, expected)
+	d.problem(v.path, "found %s; expected %s", describe(n), expected)
 }

@@ -94,6 +94,9 @@ func (w *fileWriter) node(n *Node) []string {
 	}
 	putKey(&k, "mtu", n.MTU.Bytes(), def.MTU.Bytes())
 	putKey(&k, "distinct_keys", n.DistinctKeys, false)
+	if n.DCQCN != nil {
+		k.add("dcqcn: %s", dcqcnKeys(n.DCQCN))
+	}
 	var l keys
 	for _, x := range []struct {
 		name   string

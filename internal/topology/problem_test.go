@@ -27,7 +27,7 @@ func TestAllProblemsAreReported(t *testing.T) {
 		`t.yaml:2:1: unknown key "sead"; expected one of version, name, seed, duration, timeout, defaults, nodes, network, links, switches, traffic, faults, random_faults, expect; did you mean "seed"?`,
 		`t.yaml:4:11: nodes[0].name: found "a b"; expected a name of up to 64 letters, digits, '.', '_' and '-'`,
 		`t.yaml:5:10: nodes[0].mtu: found "1500"; expected an MTU of 256, 512, 1024, 2048 or 4096 bytes`,
-		`t.yaml:6:5: nodes[1]: unknown key "adress"; expected one of count, name, address, netdev, profile, strict, mtu, distinct_keys, limits; did you mean "address"?`,
+		`t.yaml:6:5: nodes[1]: unknown key "adress"; expected one of count, name, address, netdev, profile, strict, mtu, distinct_keys, dcqcn, limits; did you mean "address"?`,
 		`t.yaml:6:5: nodes[1]: key "name" is missing; expected name`,
 		`t.yaml:8:20: network.latency: found "5"; expected a duration such as 10us, 1.5ms or 2s`,
 		`t.yaml:10:11: traffic[0].from: unknown node "n9"; expected one of n2; did you mean "n2"?`,
@@ -155,7 +155,7 @@ func TestNodeLinkAndFaultProblems(t *testing.T) {
 		{"version: 1\nnodes: [{name: a}, {name: b, address: \"::1\"}]\ntraffic: [@{from: a, to: b, op: send}]\n", `traffic[0]: the flow goes from 127.0.0.1 to ::1; expected both ends to be IPv4 or both IPv6`},
 		{"version: 1\nnodes: [{name: a, netdev: eth0, address: @10.0.0.1}]\n", `nodes[0].address: found an address beside the network device "eth0", whose addresses the node has; expected one or the other`},
 		{"version: 1\nnodes: [{name: a, netdev: @a-very-long-name}]\n", `nodes[0].netdev: found "a-very-long-name"; expected the name of a network device, up to 15 characters`},
-		{nodes + "defaults: {node: {@name: x}}\n", `defaults.node: unknown key "name"; expected one of netdev, profile, strict, mtu, distinct_keys, limits`},
+		{nodes + "defaults: {node: {@name: x}}\n", `defaults.node: unknown key "name"; expected one of netdev, profile, strict, mtu, distinct_keys, dcqcn, limits`},
 		{nodes + "defaults: {flow: {op: send, mix: @{send: 1}}}\n", `defaults.flow.mix: found "mix" beside "op"; expected one or the other`},
 
 		{nodes + "links: [@{loss: 1}]\n", `links[0]: found no nodes; expected "between: [a, b]", or "from" and "to"`},

@@ -15,6 +15,7 @@ func Reference() string {
 	section(&b, &defaultsObject)
 	section(&b, &nodeObject)
 	section(&b, &limitsObject)
+	section(&b, &dcqcnObject)
 	section(&b, &networkObject)
 	section(&b, &ecnObject)
 	section(&b, &burstObject)

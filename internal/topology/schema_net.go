@@ -56,6 +56,8 @@ var nodeFields = []field[Node]{
 		put(mtu, func(n *Node) *ib.MTU { return &n.MTU })},
 	{"distinct_keys", "boolean", "false", "Remote keys differ from local keys, as on many adapters. By default they are equal.",
 		put(boolean, func(n *Node) *bool { return &n.DistinctKeys })},
+	{"dcqcn", "boolean or mapping", "false", "Congestion control: the queue pairs of the node slow down when the network marks their packets, and tell their peers of marked ones. `true` is all defaults of [dcqcn](#dcqcn).",
+		func(d *decoder, v value, n *Node) { n.DCQCN = decodeDCQCN(d, v, n.DCQCN) }},
 	{"limits", "mapping", "see limits", "What the adapter reports and enforces.",
 		func(d *decoder, v value, n *Node) { limitsObject.decode(d, v, &n.Limits) }},
 }
@@ -132,7 +134,7 @@ var linkFields = []field[Link]{
 
 var ecnObject = object[ECN]{
 	title: "ecn",
-	doc:   "A queue marks packets as having met congestion: none while fewer than `min` bytes wait, then by a chance that rises to `probability` at `max`, and all above. The report counts the marks; the adapters do not slow down for them.",
+	doc:   "A queue marks packets as having met congestion: none while fewer than `min` bytes wait, then by a chance that rises to `probability` at `max`, and all above. Only packets whose sender allows it are marked: data of nodes with `dcqcn`, and what programs send with ECN bits in their traffic class. The report counts the marks.",
 	fields: []field[ECN]{
 		{"min", "size", required, "Bytes that wait before any packet is marked.", put(size, func(e *ECN) *int64 { return &e.Min })},
 		{"max", "size", required, "Bytes that wait when all packets are marked.", put(size, func(e *ECN) *int64 { return &e.Max })},

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rvtsim/rvtsim/dcqcn"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/strict"
 )
@@ -92,6 +93,7 @@ type Node struct {
 	Strict  strict.Checks // none: the adapter lets misuse pass, like others
 	MTU     ib.MTU        // active MTU of the port
 	Limits  Limits
+	DCQCN   *dcqcn.Params // congestion control; nil: none. Shared by the nodes of a group.
 
 	DistinctKeys bool // rkeys differ from lkeys
 }
