@@ -66,7 +66,7 @@ type outgoing struct {
 
 var (
 	_ Port   = (*Impaired)(nil)
-	_ Waiter = (*Impaired)(nil)
+	_ Napper = (*Impaired)(nil)
 )
 
 // NewImpaired wraps p. policy may be nil and be set later. now gives the present
@@ -380,6 +380,16 @@ func (im *Impaired) Wait(d time.Duration) error { return waitOn(im.inner, d) }
 
 // Wake ends a Wait at the port below.
 func (im *Impaired) Wake() { wakeOn(im.inner) }
+
+// Nap sleeps at the port below.
+func (im *Impaired) Nap(d time.Duration) error { return napOn(im.inner, d) }
+
+func napOn(p Port, d time.Duration) error {
+	if w, ok := p.(Napper); ok {
+		return w.Nap(d)
+	}
+	return ErrNoWait
+}
 
 func waitOn(p Port, d time.Duration) error {
 	if w, ok := p.(Waiter); ok {

@@ -12,7 +12,8 @@ import (
 // ErrClosed is what every method of a closed port returns that can return an error.
 var ErrClosed = errors.New("fabric: port is closed")
 
-// ErrNoWait is what a decorator's Wait returns when the port below is no [Waiter].
+// ErrNoWait is what a decorator's Wait or Nap returns when the port below is no [Waiter]
+// or [Napper].
 var ErrNoWait = errors.New("fabric: port cannot wait")
 
 // Datagram is one RoCE v2 packet and the network headers around it.
@@ -74,6 +75,15 @@ type Waiter interface {
 	// Wake ends a Wait that is under way, or else the next one. Any goroutine may
 	// call it, also while another is inside Wait.
 	Wake()
+}
+
+// Napper is a Waiter that can also sleep while packets arrive.
+type Napper interface {
+	Waiter
+	// Nap returns after d or when Wake is called, and looks at nothing that arrives. It
+	// may return early for no reason. d <= 0 gives the processor to another thread that
+	// wants it and returns.
+	Nap(d time.Duration) error
 }
 
 // PortCounters counts since the port was opened.

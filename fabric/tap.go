@@ -25,7 +25,7 @@ type Tap struct {
 
 var (
 	_ Port   = (*Tap)(nil)
-	_ Waiter = (*Tap)(nil)
+	_ Napper = (*Tap)(nil)
 )
 
 // NewTap wraps p. reads says whether arrivals are shown too; they carry their own
@@ -77,6 +77,9 @@ func (t *Tap) Close() error { return t.inner.Close() }
 
 // Wait waits at the port below.
 func (t *Tap) Wait(d time.Duration) error { return waitOn(t.inner, d) }
+
+// Nap sleeps at the port below.
+func (t *Tap) Nap(d time.Duration) error { return napOn(t.inner, d) }
 
 // Wake ends a Wait at the port below.
 func (t *Tap) Wake() { wakeOn(t.inner) }

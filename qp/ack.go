@@ -89,6 +89,16 @@ func (r *respQueue) last() *response {
 	return r.at(r.n - 1)
 }
 
+// acks reports whether the queue holds positive acknowledgements and nothing else.
+func (r *respQueue) acks() bool {
+	for i := range r.n {
+		if e := r.at(i); e.kind != respAck || e.syn.Kind() != ib.SyndromeACK {
+			return false
+		}
+	}
+	return r.n > 0
+}
+
 // usesKey reports whether a READ response that is not complete needs rkey.
 func (r *respQueue) usesKey(q *QP, rkey ib.RKey) bool {
 	for i := range r.n {

@@ -256,6 +256,11 @@ type TxPacket struct {
 	SegOff, SegLen int
 }
 
+// IsAck reports whether the packet is a positive acknowledgement.
+func (p *TxPacket) IsAck() bool {
+	return p.Pkt.Opcode == ib.OpAcknowledge && p.Pkt.AETH.Syndrome.Kind() == ib.SyndromeACK
+}
+
 // Outbox collects packets to send. The caller owns and reuses it; Reset keeps the
 // capacity.
 type Outbox struct {

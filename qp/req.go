@@ -50,6 +50,20 @@ func (q *QP) emit(now vtime.Time, o *Outbox) bool {
 	return sent
 }
 
+// Unhurried reports whether Emit would send positive acknowledgements (acks) and whether
+// there is nothing else for it to do (only). An acknowledgement may wait for a moment: it
+// covers what comes meanwhile.
+func (q *QP) Unhurried() (acks, only bool) {
+	if q.SCur != q.STail || q.STail != q.SHead || q.SLast != q.SHead && !q.can(ProcessSendOK) {
+		return false, false
+	}
+	if q.resp.n == 0 {
+		return false, true
+	}
+	acks = q.resp.acks()
+	return acks, acks
+}
+
 // makeRCReq (kernel: hfi1_make_rc_req) builds the next request packet.
 func (q *QP) makeRCReq(now vtime.Time, o *Outbox) bool {
 	for q.SFlags&(SWaitRNR|SWaitAck|SWaitLast) == 0 && q.can(ProcessSendOK) {

@@ -237,6 +237,29 @@ func (d *Device) HasEvents() bool { return d.env.HasEvents() }
 // Pending reports whether Emit has something to do.
 func (d *Device) Pending() bool { return d.runHead != nil }
 
+// unhurriedQPs is how many QPs AcksOnly looks at: with more of them at work there is
+// enough to send together anyway.
+const unhurriedQPs = 4
+
+// AcksOnly reports whether Emit would send positive acknowledgements of a few QPs and
+// nothing else. A host may then wait for a moment with Emit; see [qp.QP.Unhurried].
+func (d *Device) AcksOnly() bool {
+	any := false
+	q := d.runHead
+	for range unhurriedQPs {
+		if q == nil {
+			return any
+		}
+		acks, only := q.Unhurried()
+		if !only {
+			return false
+		}
+		any = any || acks
+		q = q.Next
+	}
+	return false
+}
+
 // touch puts a QP into the run queue and notes its deadline after an input.
 func (d *Device) touch(q *qp.QP) {
 	d.link(q)

@@ -33,7 +33,7 @@ func (q *QP) BindMW(wrID uint64, flags ib.SendFlags, b BindInfo) error {
 
 func (q *QP) postSend(verb string, wrs []SendWR, bindVerb bool) error {
 	d := q.pd.dev
-	dev, err := d.node.Begin()
+	dev, err := d.node.BeginPost()
 	if err != nil {
 		return &BadWR{0, d.gone(verb)}
 	}
@@ -144,7 +144,7 @@ func (q *QP) PostRecv(wrs ...RecvWR) error {
 }
 
 func (d *Device) postRecv(verb string, wrs []RecvWR, post func(*rvt.Device, []swqe.RecvWR) (int, error)) error {
-	dev, err := d.node.Begin()
+	dev, err := d.node.BeginPost()
 	if err != nil {
 		return &BadWR{0, d.gone(verb)}
 	}

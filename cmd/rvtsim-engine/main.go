@@ -163,5 +163,8 @@ func engineDoorbell(index C.int, qp C.uint32_t) C.int {
 //export engineProgress
 func engineProgress() { engine.Progress() }
 
+//export engineSettle
+func engineSettle() { engine.Settle() }
+
 //export engineLeave
 func engineLeave() { engine.Leave() }

@@ -25,5 +25,6 @@ __attribute__((visibility("default"))) const struct rvtsim_engine rvtsim_engine_
 	.command = command,
 	.doorbell = engineDoorbell,
 	.progress = engineProgress,
+	.settle = engineSettle,
 	.leave = engineLeave,
 };

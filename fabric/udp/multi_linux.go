@@ -41,7 +41,7 @@ type Multi struct {
 
 var (
 	_ fabric.Port   = (*Multi)(nil)
-	_ fabric.Waiter = (*Multi)(nil)
+	_ fabric.Napper = (*Multi)(nil)
 )
 
 // Address is one address of a [Multi].
@@ -296,6 +296,9 @@ func (m *Multi) Wait(d time.Duration) error {
 	}
 	return nil
 }
+
+// Nap implements fabric.Napper.
+func (m *Multi) Nap(d time.Duration) error { return m.wake.nap(&m.life, d) }
 
 // Wake implements fabric.Waiter.
 func (m *Multi) Wake() {

@@ -41,7 +41,7 @@ type Port struct {
 
 var (
 	_ fabric.Port   = (*Port)(nil)
-	_ fabric.Waiter = (*Port)(nil)
+	_ fabric.Napper = (*Port)(nil)
 )
 
 // rxSock is a socket that datagrams arrive on.

@@ -102,6 +102,31 @@ func (p *Port) Wait(d time.Duration) error {
 	return nil
 }
 
+// Nap implements fabric.Napper. Like Wait it is for one goroutine at a time.
+func (p *Port) Nap(d time.Duration) error { return p.waiter.nap(&p.life, d) }
+
+func (w *waiter) nap(l *life, d time.Duration) error {
+	if !l.enter() {
+		return fabric.ErrClosed
+	}
+	defer l.leave()
+	if d <= 0 {
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		return nil
+	}
+	w.fds[0] = unix.PollFd{Fd: int32(w.eventFD), Events: unix.POLLIN}
+	if err := ppoll(w.fds[:1], d); err != nil {
+		return os.NewSyscallError("udp: ppoll", err)
+	}
+	if l.closed() {
+		return fabric.ErrClosed // leaves the event readable
+	}
+	if w.fds[0].Revents != 0 {
+		w.rearm()
+	}
+	return nil
+}
+
 // pollSet lists what to wait for: the event first, then the sockets.
 func (p *Port) pollSet() []unix.PollFd {
 	w := &p.waiter

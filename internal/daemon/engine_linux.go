@@ -332,6 +332,14 @@ func (e *Engine) Doorbell(i int, qp uint32) bool {
 // Progress makes a pass if nobody else is driving.
 func (e *Engine) Progress() { e.h.node.Progress() }
 
+// Settle sends what waits to be sent, acknowledgements that were held back included. It is
+// for a process that ends without further ado.
+func (e *Engine) Settle() {
+	if d := e.h.node.TryBegin(); d != nil {
+		e.h.node.End(node.SendNow)
+	}
+}
+
 // Leave is for the end of the process: it sends what waits to be sent, if nobody is in
 // the way, and tells the daemon what was counted.
 func (e *Engine) Leave() {

@@ -133,7 +133,11 @@ func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.De
 
 // drive starts the loops that drive the device.
 func (h *hosted) drive(dev *rvt.Device, port fabric.Port) (err error) {
-	if h.node, err = node.New(dev, port, node.Config{Events: h.events, Doorbells: h.scan}); err != nil {
+	nc := node.Config{Events: h.events, Doorbells: h.scan}
+	if h.seat.Index > 0 { // whoever polls a queue of this process drives
+		nc.AckDelay, nc.Linger = node.AckDelay, node.Linger
+	}
+	if h.node, err = node.New(dev, port, nc); err != nil {
 		return err
 	}
 	if h.bells, err = newBells(h.ring); err != nil {

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
@@ -24,23 +25,29 @@ const (
 // background is the state of the goroutine that drives when nobody else does.
 type background struct {
 	n            *Node
+	nap          fabric.Napper // nil if the port cannot
 	polls, parks uint64        // as last seen
-	nap          time.Duration // length of the last nap, 0 while it drives
+	napped       time.Duration // length of the last nap, 0 while it drives
 	timer        *time.Timer
+	linger       linger
 }
 
 func (n *Node) run() {
 	defer close(n.done)
-	b := &background{n: n, timer: time.NewTimer(0)}
+	b := &background{n: n, timer: time.NewTimer(0), linger: newLinger(n.cfg.Linger)}
+	b.nap, _ = n.port.(fabric.Napper)
 	defer b.timer.Stop()
 	for !n.stopped.Load() {
 		if b.othersDrive() {
-			b.nap = min(max(2*b.nap, minNap), maxNap)
-			b.sleep(b.nap, true)
+			b.takeNap()
 			continue
 		}
-		b.nap = 0
-		d := n.backgroundPass()
+		b.napped = 0
+		received, d := n.backgroundPass(b.linger.lasts())
+		if b.linger.passed(n.now(), received) {
+			b.yield()
+			continue
+		}
 		// Who waits for what the pass brought runs first, on this processor: otherwise
 		// it would have to be stolen from under a thread that is about to block.
 		runtime.Gosched()
@@ -59,7 +66,7 @@ const fewPolls = 3
 func (b *background) othersDrive() bool {
 	polls, parks := b.n.polls.Load(), b.n.parks.Load()
 	few := uint64(fewPolls)
-	if b.nap > 0 {
+	if b.napped > 0 {
 		few = 0
 	}
 	driven := polls-b.polls > few && parks == b.parks
@@ -67,22 +74,26 @@ func (b *background) othersDrive() bool {
 	return driven
 }
 
-// backgroundPass makes a pass. It returns how long to wait for the port, 0 if there is
-// more to do at once. From here on until the wait ends, whoever finds work
-// for the background goroutine wakes it.
-func (n *Node) backgroundPass() time.Duration {
+// backgroundPass makes a pass. It reports whether packets came, and returns how long to
+// wait for the port, 0 if there is more to do at once. From here on until the wait ends,
+// whoever finds work for the background goroutine wakes it; not if it stays, for then it
+// looks again by itself.
+func (n *Node) backgroundPass(stays bool) (received bool, d time.Duration) {
 	n.mu.Lock()
 	defer n.answer()
 	defer n.mu.Unlock()
 	n.sleeping = false
 	n.stats.BackgroundPasses++
-	if n.pass() || n.stopped.Load() || n.loop.len() > 0 {
-		return 0
+	before := n.received
+	worked := n.pass()
+	received = n.received != before
+	if worked || stays || n.stopped.Load() || n.loop.len() > 0 {
+		return received, 0
 	}
 	n.sleeping = true
 	n.stats.Waits++
 	n.sleepUntil = n.deadline()
-	d := forever
+	d = forever
 	if n.sleepUntil != vtime.Never {
 		d = n.sleepUntil.Sub(n.now())
 	}
@@ -91,7 +102,7 @@ func (n *Node) backgroundPass() time.Duration {
 	}
 	// A deadline that has passed is a timer that came due since the pass, or a
 	// decorator that cannot write just now. Neither is urgent enough to spin.
-	return max(d, leastWait)
+	return received, max(d, leastWait)
 }
 
 // wait sleeps in the port. A port that cannot wait is looked at now and then.
@@ -99,36 +110,68 @@ func (b *background) wait(d time.Duration) {
 	n := b.n
 	if n.wait != nil {
 		err := n.wait.Wait(d)
-		if err == nil {
-			return
-		}
-		if n.stopped.Load() {
+		if err == nil || n.stopped.Load() {
 			return
 		}
 		// A decorator over a port that cannot wait, or a failed port: the next pass
 		// will tell. Meanwhile this must not spin.
 	}
-	n.mu.Lock()
-	n.sleeping = false
-	n.mu.Unlock()
-	b.sleep(min(d, maxNap), false)
+	n.awake()
+	b.sleep(min(d, maxNap))
 }
 
-// sleep lets d pass, less if the node is closed or, in a nap, if somebody parks.
-func (b *background) sleep(d time.Duration, nap bool) {
+// awake says that the background goroutine does not wait in the port.
+func (n *Node) awake() {
+	n.mu.Lock()
+	n.sleeping = false
+	n.unlock()
+}
+
+// takeNap keeps away from the port, less long if somebody parks.
+func (b *background) takeNap() {
 	n := b.n
-	if nap {
-		n.naps.Add(1)
-		n.napping.Store(true)
-		defer n.napping.Store(false)
-		if n.parks.Load() != b.parks { // after napping was set: Park looks in the other order
-			return
-		}
+	if b.napped == 0 {
+		n.awake()
 	}
+	b.napped = min(max(2*b.napped, minNap), maxNap)
+	n.naps.Add(1)
+	n.napping.Store(true)
+	defer n.napping.Store(false)
+	if n.parks.Load() != b.parks { // after napping was set: Park looks in the other order
+		return
+	}
+	if b.nap == nil || b.nap.Nap(b.napped) != nil {
+		b.sleep(b.napped)
+	}
+}
+
+// endNap ends a nap that is under way.
+func (n *Node) endNap() {
+	if !n.napping.Load() {
+		return
+	}
+	select {
+	case n.kick <- struct{}{}:
+	default:
+	}
+	if n.wait != nil {
+		n.wait.Wake()
+	}
+}
+
+// yield lets another thread run that wants to.
+func (b *background) yield() {
+	if b.nap == nil || b.nap.Nap(0) != nil {
+		runtime.Gosched()
+	}
+}
+
+// sleep lets d pass, less if the node is closed or a nap is to end.
+func (b *background) sleep(d time.Duration) {
 	b.timer.Reset(d)
 	select {
 	case <-b.timer.C:
-	case <-n.kick:
-	case <-n.quit:
+	case <-b.n.kick:
+	case <-b.n.quit:
 	}
 }

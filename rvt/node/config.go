@@ -35,6 +35,14 @@ type Config struct {
 	// Doorbells is called in a pass after [Node.Ring], by whoever makes the pass and as
 	// the owner: it takes what programs have posted into rings of their own.
 	Doorbells func(d *rvt.Device)
+	// AckDelay is how long an acknowledgement may wait for what the program posts in
+	// answer, if it has answered promptly lately; 0 means that none ever waits. It is for
+	// hosts whose posts use BeginPost or TryBegin.
+	AckDelay time.Duration
+	// Linger is how long the background goroutine may look for packets before it sleeps
+	// in the port, if packets used to come so soon lately; 0 means that it never does. It
+	// is for processes that can spare a thread.
+	Linger time.Duration
 	// Manual starts no background goroutine. Whoever made the node must call Progress
 	// often enough, or packets and timers wait.
 	Manual bool

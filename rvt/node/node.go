@@ -39,7 +39,8 @@ type Node struct {
 	// device something earlier to do resets sleeping and wakes it.
 	sleeping   bool
 	sleepUntil vtime.Time
-	deferred   int // posts since the last pass that nobody has sent yet
+	received   uint64 // packets from the port, so far
+	deferred   int    // posts since the last pass that nobody has sent yet
 
 	rx      []fabric.Datagram
 	out     rvt.Outbox
@@ -52,6 +53,8 @@ type Node struct {
 	loop    loopback
 	events  []rvt.Event
 	stats   Stats
+
+	hold hold // of acknowledgements
 
 	undrained  int        // passes in a row that left timers alone; see mayExpire
 	graceUntil vtime.Time // when late timers run at last; 0: none is late
@@ -69,7 +72,7 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size),
 		arena:  make([]byte, 0, size*frameBytes(dev.Config().MTU)),
-		budget: newBudget(size), events: make([]rvt.Event, eventBatch),
+		budget: newBudget(size), events: make([]rvt.Event, eventBatch), hold: newHold(cfg.AckDelay),
 	}
 	if n.now == nil {
 		n.now = Now
@@ -113,15 +116,11 @@ func (n *Node) Progress() (worked bool) {
 func (n *Node) Park() {
 	if n.mu.TryLock() {
 		n.pass()
+		n.letGo()
 		n.unlock()
 	}
 	n.parks.Add(1)
-	if n.napping.Load() {
-		select {
-		case n.kick <- struct{}{}:
-		default:
-		}
-	}
+	n.endNap()
 }
 
 // Do runs f as the owner of the device and then sends what came of it. f must not keep
@@ -168,6 +167,15 @@ const (
 // goroutine; see Do. It is Do without a function, for calls that must not allocate.
 // On an error there is nothing to End.
 func (n *Node) Begin() (*rvt.Device, error) {
+	d, err := n.BeginPost()
+	if err == nil {
+		n.letGo() // the QP may be about to go
+	}
+	return d, err
+}
+
+// BeginPost is Begin for callers who only post.
+func (n *Node) BeginPost() (*rvt.Device, error) {
 	n.mu.Lock()
 	if n.closed || n.err != nil {
 		err := n.err
@@ -197,7 +205,9 @@ func (n *Node) TryBegin() *rvt.Device {
 func (n *Node) End(u Urgency) {
 	if n.dev.Pending() {
 		if n.deferred++; u == SendNow || n.deferred >= deferLimit {
-			n.emit(n.now())
+			now := n.now()
+			n.hold.posted(now)
+			n.emit(now)
 			n.deferred = 0
 		}
 	}
@@ -218,7 +228,7 @@ func (n *Node) unlock() {
 // release gives up ownership, and wakes the background goroutine if it would sleep
 // longer than the device can wait.
 func (n *Node) release() {
-	wake := n.sleeping && (n.dev.Pending() || n.blocked || n.loop.len() > 0 || n.deadline() < n.sleepUntil)
+	wake := n.sleeping && (n.dev.Pending() && !n.hold.active() || n.blocked || n.loop.len() > 0 || n.deadline() < n.sleepUntil)
 	if wake {
 		n.sleeping = false
 		n.stats.Wakeups++
@@ -231,7 +241,7 @@ func (n *Node) release() {
 
 // deadline is when a pass is due even if no packet arrives.
 func (n *Node) deadline() vtime.Time {
-	return vtime.Min(n.dev.Deadline(), fabric.DeadlineOf(n.port))
+	return vtime.Min(n.hold.until(), vtime.Min(n.dev.Deadline(), fabric.DeadlineOf(n.port)))
 }
 
 // eventBatch is how many events are handed on per call.

@@ -52,7 +52,13 @@ func (n *Node) pass() (worked bool) {
 			n.dev.Commit(now)
 			n.loop.release()
 		}
-		sent := n.emit(now)
+		sent := false
+		if !n.dev.AcksOnly() {
+			n.hold.sent()
+			sent = n.emit(now)
+		} else if !n.hold.acksUp(now) {
+			sent = n.emit(now)
+		}
 		worked = worked || got || sent
 		if n.loop.len() == 0 || round == maxRounds-1 {
 			break
@@ -71,6 +77,7 @@ func (n *Node) receive(now vtime.Time) (k int, drained bool) {
 		n.fail(err)
 		return 0, true
 	}
+	n.received += uint64(k)
 	for i := range n.rx[:k] {
 		d := &n.rx[i]
 		n.input(now, &d.Path, d.Buf[:len(d.Buf)-wire.ICRCBytes])
@@ -167,6 +174,7 @@ func (n *Node) build() {
 	if len(n.out.Packets) == 0 {
 		return
 	}
+	n.acksLast()
 	for i := range n.out.Packets {
 		p := &n.out.Packets[i]
 		p.Pkt.Pad = wire.PadFor(p.Len)

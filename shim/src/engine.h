@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RVTSIM_ENGINE_ABI 1
+#define RVTSIM_ENGINE_ABI 2
 #define RVTSIM_ENGINE_TABLE "rvtsim_engine_table"
 #define RVTSIM_ENGINE_NAME 108 /* longest name of the engine's socket */
 
@@ -36,7 +36,7 @@ struct rvtsim_opened {
 	uint64_t token, bell_offset;
 };
 
-/* What the preload library calls. doorbell and progress never wait. None may be called
+/* What the preload library calls. doorbell, progress and settle never wait. None may be called
  * while the same thread is inside another one, from a signal handler say. */
 struct rvtsim_engine {
 	int abi;
@@ -49,6 +49,7 @@ struct rvtsim_engine {
 	int (*command)(int index, int op, uint64_t arg, const void *data, size_t n, void *out, size_t room, int *files, int *nfiles);
 	int (*doorbell)(int index, uint32_t qp); /* 0 if a command is needed instead */
 	void (*progress)(void);
+	void (*settle)(void); /* sends what waits for company */
 	void (*leave)(void);
 };
 

@@ -193,6 +193,23 @@ __attribute__((destructor)) static void fini(void)
 	done();
 }
 
+/* A process that ends without cleaning up may owe acknowledgements of what it has received
+ * a moment ago. */
+EXPORT __attribute__((noreturn)) void _exit(int status)
+{
+	if (!shim_borrowed()) {
+		const struct rvtsim_engine *e = enter();
+		if (e) {
+			e->settle();
+			done();
+		}
+	}
+	for (;;)
+		syscall(SYS_exit_group, status);
+}
+
+EXPORT __attribute__((noreturn, alias("_exit"))) void _Exit(int);
+
 /* ---- what the engine asks for ---- */
 
 static int move_fd(int fd)

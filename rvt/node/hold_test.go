@@ -1,0 +1,208 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/swqe"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// batches notes the opcodes of each WriteBatch.
+type batches struct {
+	*SwitchPort
+	sent [][]ib.Opcode
+}
+
+func (p *batches) WriteBatch(src []fabric.Datagram) (int, error) {
+	var ops []ib.Opcode
+	for i := range src {
+		var pkt wire.Packet
+		wire.Decode(src[i].Buf[:len(src[i].Buf)-wire.ICRCBytes], &pkt)
+		ops = append(ops, pkt.Opcode)
+	}
+	p.sent = append(p.sent, ops)
+	return p.SwitchPort.WriteBatch(src)
+}
+
+// heldPair is a pair of nodes that hold acknowledgements, with a clock and what each has
+// put on the wire.
+func heldPair(t *testing.T) (a, b *held, clock *vtime.Time) {
+	clock = new(vtime.Time)
+	*clock = vtime.Time(time.Second)
+	var ports []*batches
+	o := options{cfg: Config{Manual: true, AckDelay: AckDelay, Now: func() vtime.Time { return *clock }}}
+	o.wrap = func(p fabric.Port) fabric.Port {
+		ports = append(ports, &batches{SwitchPort: p.(*SwitchPort)})
+		return ports[len(ports)-1]
+	}
+	x, y, qx, qy := pair(t, o)
+	a, b = &held{end: x, port: ports[0]}, &held{end: y, port: ports[1]}
+	a.post = func() {
+		a.sendLike(swqe.SendWR{Opcode: ib.WRSend, SGL: x.sge(0, 64)}, func(wr []swqe.SendWR) error { _, err := x.n.dev.PostSend(qx, wr); return err })
+	}
+	b.post = func() {
+		b.sendLike(swqe.SendWR{Opcode: ib.WRSend, SGL: y.sge(0, 64)}, func(wr []swqe.SendWR) error { _, err := y.n.dev.PostSend(qy, wr); return err })
+	}
+	for range 100 {
+		x.recv(qx, swqe.RecvWR{SGL: x.sge(4096, 64)})
+		y.recv(qy, swqe.RecvWR{SGL: y.sge(4096, 64)})
+	}
+	return a, b, clock
+}
+
+type held struct {
+	*end
+	port *batches
+	post func()
+}
+
+// sendLike posts as a doorbell does.
+func (h *held) sendLike(wr swqe.SendWR, post func([]swqe.SendWR) error) {
+	_, err := h.n.BeginPost()
+	require.NoError(h.t, err)
+	require.NoError(h.t, post([]swqe.SendWR{wr}))
+	h.n.End(SendNow)
+}
+
+// wire returns what has been sent since it was last asked.
+func (h *held) wire() [][]ib.Opcode {
+	s := h.port.sent
+	h.port.sent = nil
+	return s
+}
+
+// TestAckTravelsWithTheAnswer plays ping-pong: each message has the acknowledgement of
+// the one before with it, behind it, in one batch.
+func TestAckTravelsWithTheAnswer(t *testing.T) {
+	a, b, clock := heldPair(t)
+	a.post()
+	a.wire()
+	for range 10 {
+		for _, h := range []*held{b, a} {
+			require.True(t, h.n.Progress())
+			require.NotEmpty(t, h.poll())
+			require.Empty(t, h.wire(), "the acknowledgement waits")
+			*clock = clock.Add(AckDelay / 2)
+			h.n.Progress()
+			require.Empty(t, h.wire(), "and another poll does not end that")
+			h.post()
+			require.Equal(t, [][]ib.Opcode{{ib.OpSendOnly, ib.OpAcknowledge}}, h.wire())
+		}
+	}
+	require.Zero(t, a.n.Counters().Device.RetransPackets)
+}
+
+// TestAckDoesNotWaitForLong sends to a program that polls and never answers: the first
+// acknowledgements leave when their time is over, and those after them at once. When the
+// program begins to answer they wait again.
+func TestAckDoesNotWaitForLong(t *testing.T) {
+	a, b, clock := heldPair(t)
+	for i := range 10 {
+		a.post()
+		b.n.Progress()
+		if len(b.port.sent) == 0 {
+			require.Less(t, i, 4, "the node does not learn")
+			require.Equal(t, clock.Add(AckDelay), b.n.deadline())
+			*clock = clock.Add(AckDelay)
+			b.n.Progress()
+		}
+		require.Equal(t, [][]ib.Opcode{{ib.OpAcknowledge}}, b.wire())
+		a.n.Progress()
+		require.Len(t, a.poll(), 1)
+	}
+	held := false
+	for range 10 {
+		a.post()
+		b.n.Progress()
+		held = len(b.wire()) == 0
+		b.post()
+		a.n.Progress()
+		*clock = clock.Add(time.Second)
+		settle(a.end, b.end)
+		*clock = clock.Add(time.Second)
+		settle(a.end, b.end)
+		a.wire()
+		b.wire()
+	}
+	require.True(t, held)
+}
+
+// TestAckLeavesBefore lets a program whose acknowledgement waits issue a command, which
+// may destroy the QP, and go to sleep: it must be on its way before.
+func TestAckLeavesBefore(t *testing.T) {
+	for name, f := range map[string]func(*Node){
+		"a command": func(n *Node) {
+			_, err := n.Begin()
+			require.NoError(t, err)
+			n.End(SendNow)
+		},
+		"sleep": func(n *Node) { n.Park() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, _ := heldPair(t)
+			a.post()
+			b.n.Progress()
+			require.Empty(t, b.wire())
+			f(b.n)
+			require.Equal(t, [][]ib.Opcode{{ib.OpAcknowledge}}, b.wire())
+		})
+	}
+}
+
+func TestLinger(t *testing.T) {
+	now := vtime.Time(time.Second)
+	l := newLinger(Linger)
+	require.True(t, l.passed(now, true), "a packet came: the next one may be near")
+	for range 3 {
+		now = now.Add(Linger / 5)
+		require.True(t, l.passed(now, false))
+		require.True(t, l.lasts())
+	}
+	// In vain: a few times, and then no more.
+	stays := 0
+	for range 20 {
+		now = now.Add(time.Second)
+		if l.passed(now, true) {
+			stays++
+			for l.passed(now, false) {
+				now = now.Add(Linger / 5)
+			}
+		}
+		require.False(t, l.lasts())
+	}
+	require.Less(t, stays, lingerCredit)
+	// Packets follow one another again.
+	stays = 0
+	for range 4 {
+		now = now.Add(Linger / 5)
+		if l.passed(now, true) {
+			stays++
+		}
+	}
+	require.NotZero(t, stays)
+	// Somebody else had the processor.
+	require.False(t, l.passed(now.Add(2*lingerGap), false))
+	require.Zero(t, l.credit)
+	off := newLinger(0)
+	require.False(t, off.passed(now, true))
+}
+
+// TestLingerEnds has the background goroutine of a node linger after a packet: it must
+// come to sleep in the port.
+func TestLingerEnds(t *testing.T) {
+	o := options{cfg: Config{Linger: Linger}}
+	a, b, qa, _ := pair(t, o)
+	a.send(qa, a.write(1, b, 100))
+	require.Eventually(t, func() bool {
+		b.n.mu.Lock()
+		defer b.n.mu.Unlock()
+		return b.n.received > 0 && b.n.sleeping
+	}, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.poll()) == 1 }, time.Minute, time.Millisecond)
+}

@@ -1,0 +1,59 @@
+package node
+
+import (
+	"time"
+
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// linger lets the background goroutine look for packets for a moment before it sleeps in
+// the port, as the kernel does with net.core.busy_poll: a client that sends its next
+// request when it has the answer to the last would otherwise pay for a wake-up each time.
+// It goes by what happened lately: it stays if packets used to come in time, and not at
+// all if they did not, or if others want the processor.
+type linger struct {
+	limit  time.Duration // the longest stay after a packet; 0: never
+	credit int           // grows with each packet that came in time, up to lingerCredit
+	last   vtime.Time    // when a packet came last
+	looked vtime.Time    // when it was last looked for one, 0 if the goroutine has slept since
+}
+
+// Linger is a limit for Config.Linger that is some round trips long.
+const Linger = 50 * time.Microsecond
+
+const (
+	lingerCredit = 8
+	// lingerGap between two looks shows that another thread had the processor.
+	lingerGap = 100 * time.Microsecond
+)
+
+func newLinger(limit time.Duration) linger { return linger{limit: limit, credit: lingerCredit / 2} }
+
+// lasts reports whether the goroutine is going to look again after a pass in vain.
+func (l *linger) lasts() bool { return l.looked != 0 }
+
+// passed takes note of a pass, which ended now, and decides whether to stay.
+func (l *linger) passed(now vtime.Time, received bool) bool {
+	if l.limit == 0 {
+		return false
+	}
+	since, gap := now.Sub(l.last), now.Sub(l.looked)
+	stayed := l.looked != 0
+	switch {
+	case received:
+		if since <= l.limit {
+			l.credit = min(l.credit+1, lingerCredit)
+		}
+		l.last = now
+	case stayed && gap > lingerGap:
+		l.credit = 0
+	case stayed && since > l.limit:
+		l.credit--
+	}
+	if l.credit <= 0 || now.Sub(l.last) > l.limit {
+		l.looked = 0
+		return false
+	}
+	l.looked = now
+	return true
+}
