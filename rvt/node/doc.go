@@ -22,6 +22,15 @@
 // when the counter has stood still for such a nap it takes over. A caller that is about to block says so
 // with [Node.Park], and the background goroutine takes over at once.
 //
+// # What waits, and for how long
+//
+// A send and a receive cost more than all the rest of a small message. If the program
+// has answered messages promptly lately, an acknowledgement waits for the answer, at most
+// [AckDelay], and travels in the same send; see hold. And if packets used to follow one
+// another lately, the background goroutine looks for the next one for [Linger] before it
+// sleeps in the port. Both are choices of the host (Config), and both stop by themselves
+// when they are wrong.
+//
 // # Locking
 //
 // One mutex makes its holder the owner of device and port. The system calls of a pass
