@@ -16,6 +16,12 @@ import (
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
+// allOfIt is too much for soft-RoCE of Linux 6.12 as requester, in about every second run:
+// it completes READs without all their data, or fails the QP. The captures show an ACK, late
+// or out of order, between the packets of a READ's repeated response. It copes with each
+// fault alone, and 6.1 with all of them.
+const allOfIt = "all of it"
+
 // wires are what happens to packets on their way. Faults of what we send are made by
 // fabric.Impaired, of what the kernel sends by ignoring packets as they come in.
 var wires = []struct {
@@ -29,7 +35,7 @@ var wires = []struct {
 	{name: "duplicates", out: fabric.ImpairmentConfig{Duplicate: 0.2}, long: true},
 	{name: "reordering", out: fabric.ImpairmentConfig{Reorder: 0.05, ReorderDelay: time.Millisecond, ReorderPackets: 3}, long: true},
 	{name: "damaged ICRC", out: fabric.ImpairmentConfig{Corrupt: 0.05}, long: true},
-	{name: "all of it", out: fabric.ImpairmentConfig{Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, ReorderDelay: time.Millisecond, ReorderPackets: 3, Corrupt: 0.02}, inLoss: 0.03},
+	{name: allOfIt, out: fabric.ImpairmentConfig{Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, ReorderDelay: time.Millisecond, ReorderPackets: 3, Corrupt: 0.02}, inLoss: 0.03},
 }
 
 // TestFaults checks that all data arrives once and right, and all work completes, however
@@ -43,7 +49,12 @@ func TestFaults(t *testing.T) {
 			}
 			forEach(t, scenario{name: "mixture, " + w.name, typ: ib.QPTypeRC,
 				edit: func(req, resp *params) { req.rnrTimer, resp.rnrTimer = 10, 10 },
-				run:  mixture,
+				run: func(t *testing.T, req, resp *end) {
+					if w.name == allOfIt && req.name() == "kernel" && !oldKernel(t) {
+						t.Skip("the requester of this kernel cannot do it: see allOfIt")
+					}
+					mixture(t, req, resp)
+				},
 			}, options{profile: p, faults: w.out, inLoss: w.inLoss, seed: 20})
 		}
 	}
