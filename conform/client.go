@@ -23,6 +23,8 @@ type Client struct {
 	base uint64
 	size int
 	gid  ib.GID
+	wire bool // it has the other end of the device's wire
+	qpns map[string]ib.QPN
 	last time.Time // until when the runner knows that time has passed
 	err  error
 }
@@ -40,9 +42,10 @@ func NewClient(rw io.ReadWriter) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conform: the client is not ready: %w", err)
 	}
-	version, gid := 0, ""
-	n, _ := fmt.Sscanf(line, "rvtsim-conform %d %d %d %s", &version, &c.base, &c.size, &gid)
-	if k, err := hex.Decode(c.gid[:], []byte(gid)); n != 4 || version != 1 || err != nil || k != len(c.gid) {
+	version, gid, more := 0, "", ""
+	n, _ := fmt.Sscanf(line, "rvtsim-conform %d %d %d %s %s", &version, &c.base, &c.size, &gid, &more)
+	c.wire = more == "wire"
+	if k, err := hex.Decode(c.gid[:], []byte(gid)); n < 4 || version != 1 || err != nil || k != len(c.gid) {
 		return nil, fmt.Errorf("conform: the client says %q", line)
 	}
 	return c, nil
@@ -110,6 +113,10 @@ func (c *Client) Fresh() (DUT, error) {
 		c.err = fmt.Errorf("conform: the client cannot open its device again: %w", e)
 	}
 	c.last = time.Now()
+	c.qpns = map[string]ib.QPN{}
+	if c.wire {
+		return wiredDUT{clientDUT{c}}, c.err
+	}
 	return clientDUT{c}, c.err
 }
 
@@ -240,6 +247,9 @@ func (d clientDUT) CreateQP(n string, i QPInit) (QPCap, ib.QPN, ib.Errno) {
 	var a [6]uint64
 	e := d.c.call(a[:], "create_qp", n, i.PD, i.SendCQ, i.RecvCQ, name(i.SRQ), int(i.Type), flag(i.SQSigAll),
 		i.Cap.MaxSendWR, i.Cap.MaxRecvWR, i.Cap.MaxSendSGE, i.Cap.MaxRecvSGE, i.Cap.MaxInline)
+	if e == 0 {
+		d.c.qpns[n] = ib.QPN(a[0])
+	}
 	return QPCap{int(a[1]), int(a[2]), int(a[3]), int(a[4]), int(a[5])}, ib.QPN(a[0]), e
 }
 

@@ -44,16 +44,12 @@ func TestRXEIsTheKernel(t *testing.T) {
 	rep, err := RunProfile(qp.ProfileRXE, nil)
 	require.NoError(t, err)
 	var differ []string
-	measured := 0
 	for _, c := range rep.Results {
-		if c.Measured {
-			measured++
-		}
 		if c.Verdict != Pass {
 			differ = append(differ, c.Case)
 		}
 	}
-	require.Equal(t, 100, measured)
+	require.Len(t, rep.Results, 106)
 	require.Equal(t, []string{"sqd", "send_inv", "mw_range", "short_read_response"}, differ)
 }
 

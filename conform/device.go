@@ -155,10 +155,7 @@ func (d *device) Inject(name string, p *RawPacket) {
 	if q == nil {
 		return
 	}
-	pkt := wire.Packet{Opcode: p.Opcode, PKey: ib.PKeyDefault, DestQP: q.QPN, PSN: p.PSN, AckReq: p.AckReq,
-		AETH: wire.AETH{Syndrome: p.Syndrome, MSN: p.MSN}, RETH: wire.RETH{VA: p.VA, RKey: p.RKey, DMALen: p.DMALen},
-		Pad: wire.PadFor(p.Payload), Payload: make([]byte, p.Payload)}
-	d.wire = append(d.wire, inFlight{d.now.Add(flight), wire.Path{Src: d.gid, Dst: d.gid, HopLimit: 64}, pkt})
+	d.wire = append(d.wire, inFlight{d.now.Add(flight), wire.Path{Src: d.gid, Dst: d.gid, HopLimit: 64}, p.packet(q.QPN)})
 }
 
 // SetPort takes the port down or up.

@@ -72,11 +72,7 @@ func (c *Result) Explain(all bool) (lines []string) {
 		if d.Explained && !all {
 			continue
 		}
-		from := "kernel"
-		if !c.Measured {
-			from = "source"
-		}
-		lines = append(lines, string(d.Cell)+":", "  "+from+": "+orNothing(d.Reference), "  here:   "+orNothing(d.Got))
+		lines = append(lines, string(d.Cell)+":", "  kernel: "+orNothing(d.Reference), "  here:   "+orNothing(d.Got))
 		if !d.Explained {
 			lines = append(lines, "  wanted: "+orNothing(d.Want))
 		}

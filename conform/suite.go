@@ -23,10 +23,8 @@ type Suite struct {
 	Repeat int
 	// Foreign says that the device is not of this module: vendor_err is its own affair.
 	Foreign bool
-	// reference holds the record that each case is compared with; kernel says whether
-	// it was measured on a real device or written down from the specification.
+	// reference holds the record that each case is compared with, measured on a real device.
 	reference map[string]*Record
-	kernel    map[string]bool
 	exp       *expectations
 	extra     []string // cases that Expect said something about
 }
@@ -39,7 +37,7 @@ func Load(profile string) (*Suite, error) {
 	if !slices.Contains(Profiles, profile) {
 		return nil, fmt.Errorf("conform: no expectations for profile %q", profile)
 	}
-	s := &Suite{Profile: profile, reference: map[string]*Record{}, kernel: map[string]bool{}}
+	s := &Suite{Profile: profile, reference: map[string]*Record{}}
 	names, err := files.ReadDir("cases")
 	if err != nil {
 		return nil, err
@@ -62,15 +60,12 @@ func Load(profile string) (*Suite, error) {
 		}
 		s.Cases = append(s.Cases, cases...)
 	}
-	if err := s.readReference(oracle.SoftRoCE61, true); err != nil {
+	measured, err := files.ReadFile("expect/measured.jsonl")
+	if err != nil {
 		return nil, err
 	}
-	for file, measured := range map[string]bool{"expect/measured.jsonl": true, "expect/added.jsonl": false} {
-		records, err := files.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.readReference(records, measured); err != nil {
+	for _, records := range [][]byte{oracle.SoftRoCE61, measured} {
+		if err := s.readReference(records); err != nil {
 			return nil, err
 		}
 	}
@@ -85,7 +80,7 @@ func Load(profile string) (*Suite, error) {
 	return s, nil
 }
 
-func (s *Suite) readReference(jsonl []byte, kernel bool) error {
+func (s *Suite) readReference(jsonl []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(jsonl))
 	for dec.More() {
 		r := &Record{}
@@ -96,7 +91,6 @@ func (s *Suite) readReference(jsonl []byte, kernel bool) error {
 			return fmt.Errorf("conform: two reference records of %s", r.Scenario)
 		}
 		s.reference[r.Scenario] = r
-		s.kernel[r.Scenario] = kernel
 	}
 	return nil
 }

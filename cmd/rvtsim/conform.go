@@ -43,7 +43,6 @@ answered: return values, completions, states, asynchronous events, memory.
   explained  differs, as the profile is to, by a rule of the specification
   FAIL       differs and nothing explains it
 
-Cases that were not measured are compared with what the kernel's source says.
 Any FAIL makes the exit code 1.
 
 With --client the cases are carried out by a program over libibverbs instead, in real

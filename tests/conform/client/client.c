@@ -1,7 +1,7 @@
 /*
  * client - a verbs program that is driven by lines, for the conformance suite.
  *
- *	client [-d DEVICE] [-i PORT] [-g GID-INDEX] [-s]
+ *	client [-d DEVICE] [-i PORT] [-g GID-INDEX] [-s] [-w NETDEV]
  *
  * The suite (package conform) reads the cases and judges the answers; this program
  * carries out one call of libibverbs at a time, on whatever device that finds. Each line
@@ -12,17 +12,28 @@
  *
  * -s is for libhfi1verbs, which crashes when a receive is posted to a queue pair that has
  * a shared receive queue: the answer is EINVAL then, and the library is not asked.
+ *
+ * -w names the other end of the wire that a RoCE device is on, such as the second half of a
+ * pair of virtual Ethernet devices. From there packets can be sent to the device, and its
+ * port can be taken down, which some cases need. It takes the rights CAP_NET_RAW and
+ * CAP_NET_ADMIN, and accept_local on the device's half, since what arrives has its own
+ * address as the source.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <linux/if_packet.h>
+#include <net/ethernet.h>
+#include <net/if.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define MEMORY (1 << 20)
@@ -196,6 +207,72 @@ static void poke(void)
 	for (; hex[0] && hex[1] && off < MEMORY; hex += 2)
 		memory[off++] = nibble(hex[0]) << 4 | nibble(hex[1]);
 	printf("0\n");
+}
+
+/* ---- the wire */
+
+static const char *far_end; /* of it */
+
+/* own_netdev is the network device of the RDMA device. */
+static int own_netdev(struct ifreq *r)
+{
+	char path[256];
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%d/gid_attrs/ndevs/%d", ibv_get_device_name(ctx->device), port, gid_index);
+	FILE *f = fopen(path, "r");
+	if (!f)
+		return errno;
+	memset(r, 0, sizeof *r);
+	int n = fscanf(f, "%15s", r->ifr_name);
+	fclose(f);
+	return n == 1 ? 0 : ENODEV;
+}
+
+/* inject sends an Ethernet frame, except for its addresses, to the device. */
+static int inject_frame(uint8_t *frame, size_t n)
+{
+	struct ifreq to, from = { 0 };
+	struct sockaddr_ll at = { .sll_family = AF_PACKET, .sll_ifindex = if_nametoindex(far_end) };
+	snprintf(from.ifr_name, sizeof from.ifr_name, "%s", far_end);
+	int e = own_netdev(&to), s = socket(AF_PACKET, SOCK_RAW, 0);
+	if (!e && (s < 0 || ioctl(s, SIOCGIFHWADDR, &to) || ioctl(s, SIOCGIFHWADDR, &from)))
+		e = errno;
+	if (!e) {
+		memcpy(frame, to.ifr_hwaddr.sa_data, ETH_ALEN);
+		memcpy(frame + ETH_ALEN, from.ifr_hwaddr.sa_data, ETH_ALEN);
+		if (sendto(s, frame, n, 0, (void *)&at, sizeof at) != (ssize_t)n)
+			e = errno;
+	}
+	if (s >= 0)
+		close(s);
+	return e;
+}
+
+static void inject(void)
+{
+	static uint8_t frame[8192];
+	const char *hex = word();
+	size_t n = 0;
+	for (; hex[0] && hex[1] && n < sizeof frame; hex += 2)
+		frame[n++] = nibble(hex[0]) << 4 | nibble(hex[1]);
+	printf("%d\n", inject_frame(frame, n));
+}
+
+/* set_port takes the far end of the wire down or up, so that the device loses its carrier.
+ * To take its own network device down would be another case: sends have no route then. */
+static void set_port(void)
+{
+	int up = integer(), s = socket(AF_INET, SOCK_DGRAM, 0);
+	struct ifreq r = { 0 };
+	snprintf(r.ifr_name, sizeof r.ifr_name, "%s", far_end);
+	int e = s < 0 || ioctl(s, SIOCGIFFLAGS, &r) ? errno : 0;
+	if (!e) {
+		r.ifr_flags = up ? r.ifr_flags | IFF_UP : r.ifr_flags & ~IFF_UP;
+		if (ioctl(s, SIOCSIFFLAGS, &r))
+			e = errno;
+	}
+	if (s >= 0)
+		close(s);
+	printf("%d\n", e);
 }
 
 /* ---- creating and destroying */
@@ -510,7 +587,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } commands[] = {
-	{ "reset", reset }, { "peek", peek }, { "poke", poke }, { "nap", nap },
+	{ "reset", reset }, { "peek", peek }, { "poke", poke }, { "nap", nap }, { "inject", inject }, { "port", set_port },
 	{ "alloc_pd", alloc_pd }, { "dealloc_pd", dealloc_pd }, { "reg_mr", reg_mr }, { "dereg_mr", dereg_mr },
 	{ "alloc_mw", alloc_mw }, { "dealloc_mw", dealloc_mw },
 	{ "create_cq", create_cq }, { "resize_cq", resize_cq }, { "destroy_cq", destroy_cq },
@@ -537,13 +614,14 @@ static void carry_out(char *line)
 
 int main(int argc, char **argv)
 {
-	for (int c; (c = getopt(argc, argv, "d:i:g:s")) != -1;)
+	for (int c; (c = getopt(argc, argv, "d:i:g:sw:")) != -1;)
 		switch (c) {
 		case 'd': device_name = optarg; break;
 		case 'i': port = atoi(optarg); break;
 		case 'g': gid_index = atoi(optarg); break;
 		case 's': spare_srq = 1; break;
-		default: fprintf(stderr, "usage: client [-d DEVICE] [-i PORT] [-g GID-INDEX] [-s]\n"); return 2;
+		case 'w': far_end = optarg; break;
+		default: fprintf(stderr, "usage: client [-d DEVICE] [-i PORT] [-g GID-INDEX] [-s] [-w NETDEV]\n"); return 2;
 		}
 	memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED) {
@@ -558,7 +636,7 @@ int main(int argc, char **argv)
 	printf("rvtsim-conform 1 %llu %d ", (unsigned long long)(uintptr_t)memory, MEMORY);
 	for (int i = 0; i < 16; i++)
 		printf("%02x", gid.raw[i]);
-	printf("\n");
+	printf("%s\n", far_end ? " wire" : "");
 	fflush(stdout);
 	char *line = NULL;
 	size_t room = 0;

@@ -21,7 +21,7 @@ const DefaultKernel = "linux-image-amd64"
 // found out. Several names stand for what kernels call differently.
 var modules = []string{
 	"virtio_pci", "virtio_net", "virtio_rng", "crc32_generic", "crc32c_generic",
-	"ib_uverbs", "ib_umad", "rdma_cm", "rdma_ucm", "rdma_rxe",
+	"ib_uverbs", "ib_umad", "rdma_cm", "rdma_ucm", "rdma_rxe", "veth", "af_packet",
 }
 
 // required are those without which there is nothing to test.
@@ -30,8 +30,12 @@ var required = []string{"virtio_net", "ib_uverbs", "rdma_rxe"}
 // moduleDirs are the parts of the module tree that hold them.
 var moduleDirs = []string{
 	"arch/", "crypto/", "lib/", "net/", "drivers/infiniband/core/", "drivers/infiniband/sw/",
-	"drivers/virtio/", "drivers/char/hw_random/", "drivers/net/virtio_net", "drivers/net/net_failover",
+	"drivers/virtio/", "drivers/char/hw_random/", "drivers/net/virtio_net", "drivers/net/net_failover", "drivers/net/veth",
 }
+
+// layout is part of the name of an unpacked kernel in the cache. Count it up when other files
+// are taken out of the package.
+const layout = "+3"
 
 // kernel is an unpacked kernel: its directory holds vmlinux or bzImage, the modules, and
 // the file "order" with their names in the order in which to load them.
@@ -49,7 +53,7 @@ func cachedKernel(cache, pkg string) (*kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kernel{pkg: pkg, dir: filepath.Join(cache, pkg)}
+	k := &kernel{pkg: pkg, dir: filepath.Join(cache, pkg+layout)}
 	return k, k.load()
 }
 

@@ -573,7 +573,7 @@ static void session(int fd)
 	else if (!strcmp(line, "client")) {
 		dup2(fd, 0);
 		dup2(fd, 1);
-		execl("/bin/conform-client", "conform-client", NULL);
+		execl("/bin/conform-client", "conform-client", "-d", "rxe1", "-w", "wire0", NULL);
 	}
 	else
 		fail(EINVAL, "sh, verbs or client");
