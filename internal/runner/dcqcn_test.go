@@ -11,6 +11,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/invariants"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
@@ -39,6 +40,7 @@ const fast = "{additive_increase: 400Mbps, min_rate: 100Mbps}"
 // below the point where every packet is marked, once the senders know of each other, and
 // the sink is still busy.
 func TestDCQCNKeepsQueuesShort(t *testing.T) {
+	skipUnderRace(t)
 	const senders = 16
 	run := func(dcqcn string) (queue []uint64, o *Outcome) {
 		o = runVirtual(t, parse(t, incastFile(senders, 10*time.Millisecond, dcqcn, incastWrites)), Options{Measure: true})
@@ -69,6 +71,7 @@ func TestDCQCNKeepsQueuesShort(t *testing.T) {
 // the last half each moves what the others move, within a fifth. The transports that
 // have no acknowledgement slow down as well, and READs slow down their responder.
 func TestDCQCNIsFair(t *testing.T) {
+	skipUnderRace(t)
 	const senders, from, to = 4, 20 * time.Millisecond, 40 * time.Millisecond
 	for name, traffic := range map[string]string{
 		"write": incastWrites,
@@ -96,6 +99,15 @@ func TestDCQCNIsFair(t *testing.T) {
 			}
 			require.Greater(t, sum*8/(to-from).Seconds(), 80e9)
 		})
+	}
+}
+
+// skipUnderRace is for tests that compute for long in one goroutine, where there are no
+// races to find.
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if invariants.Race {
+		t.Skip("the plain pass runs it")
 	}
 }
 
