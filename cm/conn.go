@@ -179,17 +179,17 @@ func (c *conn) expire(now vtime.Time) {
 
 // giveUp (kernel: cm_process_send_error) ends an exchange that got no answer.
 func (c *conn) giveUp(now vtime.Time) {
-	id := c.id
+	id, u := c.id, Unanswered{Attr: DecodeHeader(c.last[:]).Attr, Sent: 1 + c.maxRetries, Every: c.interval}
 	if c.state == stDREQSent {
 		c.enterTimeWait(now)
 		if id != nil {
-			id.disconnected(-int(ib.ETIMEDOUT))
+			id.disconnected(-int(ib.ETIMEDOUT), u)
 		}
 		return
 	}
 	c.reset()
 	if id != nil {
-		id.unreachable(-int(ib.ETIMEDOUT), nil)
+		id.unreachable(-int(ib.ETIMEDOUT), nil, u)
 	}
 }
 

@@ -17,6 +17,9 @@ func (id *ID) Connect(now vtime.Time, p ConnParam) error {
 	if err := id.want(verb, IDRouteResolved); err != nil {
 		return err
 	}
+	if isXRC(id.qpType) {
+		return id.err(ib.EOPNOTSUPP, verb, "the device has no XRC")
+	}
 	most := UserREQBytes
 	if id.qpType == ib.QPTypeUD {
 		most = UserSIDRBytes

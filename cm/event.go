@@ -2,6 +2,7 @@ package cm
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/rvtsim/rvtsim/ib"
 )
@@ -55,6 +56,15 @@ type Event struct {
 	Conn ConnParam
 	// AV, with Conn.QPN and Conn.QKey, says where to send datagrams.
 	AV ib.AV
+	// Unanswered is what was sent in vain, if the peer's silence is behind the event.
+	Unanswered Unanswered
+}
+
+// Unanswered is a message that the peer has not answered, however often it was sent.
+type Unanswered struct {
+	Attr  Attr          // 0: none
+	Sent  int           // how often
+	Every time.Duration // the interval
 }
 
 // ECE (struct rdma_ucm_ece) are the enhanced connection options: a vendor and what it
@@ -91,9 +101,9 @@ func (id *ID) event(e Event) {
 // The following are called by the exchange (kernel: cma_ib_handler). Everything but the
 // end of TIMEWAIT is news only in state CONNECT.
 
-func (id *ID) unreachable(status int, private []byte) {
+func (id *ID) unreachable(status int, private []byte, u Unanswered) {
 	if id.state == IDConnect {
-		id.event(Event{Type: EventUnreachable, Status: status, Conn: ConnParam{Private: private}})
+		id.event(Event{Type: EventUnreachable, Status: status, Conn: ConnParam{Private: private}, Unanswered: u})
 	}
 }
 
@@ -120,10 +130,10 @@ func (id *ID) established() {
 	}
 }
 
-func (id *ID) disconnected(status int) {
+func (id *ID) disconnected(status int, u Unanswered) {
 	if id.state == IDConnect {
 		id.state = IDDisconnect
-		id.event(Event{Type: EventDisconnected, Status: status})
+		id.event(Event{Type: EventDisconnected, Status: status, Unanswered: u})
 	}
 }
 
@@ -141,7 +151,7 @@ func (id *ID) resolvedService(a *arrival, c *conn, rep *SIDRRep) {
 	private := append([]byte(nil), rep.Private[:]...)
 	switch {
 	case rep.Status != SIDRValid:
-		id.unreachable(int(rep.Status), private)
+		id.unreachable(int(rep.Status), private, Unanswered{})
 	case !id.setQKey(rep.QKey):
 		id.event(Event{Type: EventAddrError, Status: -int(ib.EINVAL)})
 	default:

@@ -316,7 +316,7 @@ func (m *Manager) handleDREQ(a *arrival, dreq *DREQ) {
 		m.disarm(&c.timer)
 		c.state, c.tid = stDREQRcvd, a.h.TID
 		if c.id != nil {
-			c.id.disconnected(0)
+			c.id.disconnected(0, Unanswered{})
 		}
 	case stTimeWait, stIdle:
 		m.duplicate(AttrDREQ)
@@ -338,6 +338,6 @@ func (m *Manager) handleDREP(a *arrival, drep *DREP) {
 	m.disarm(&c.timer)
 	c.enterTimeWait(a.now)
 	if c.id != nil {
-		c.id.disconnected(0)
+		c.id.disconnected(0, Unanswered{})
 	}
 }

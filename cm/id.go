@@ -53,6 +53,7 @@ type ID struct {
 	route     *Route
 	timer     timer // while the neighbour does not answer
 	giveUpAt  vtime.Time
+	askAgain  time.Duration // after so long
 
 	reuse, afOnly, afOnlySet bool
 	tos                      uint8
@@ -84,16 +85,20 @@ type Route struct {
 const QKeyUDP ib.QKey = 0x01234567
 
 // CreateID (kernel: rdma_create_id) makes an id. typ is RC, UC or UD; it goes with the
-// space: TCP takes RC, UDP takes UD.
+// space: TCP takes RC, UDP takes UD. An id for XRC can be bound, listen and be resolved, as
+// on Linux; it does not connect, since there are no queue pairs for it.
 func (m *Manager) CreateID(space PortSpace, typ ib.QPType) (*ID, error) {
 	switch {
 	case space == PSTCP && typ == ib.QPTypeRC, (space == PSUDP || space == PSIPoIB) && typ == ib.QPTypeUD:
-	case space == PSIB && (typ == ib.QPTypeRC || typ == ib.QPTypeUC || typ == ib.QPTypeUD):
+	case space == PSIB && (typ == ib.QPTypeRC || typ == ib.QPTypeUC || typ == ib.QPTypeUD || isXRC(typ)):
 	default:
 		return nil, ib.NewVerbError(ib.EINVAL, "create_id", "", "port space "+space.String()+" does not go with "+typ.String())
 	}
 	return m.newID(space, typ), nil
 }
+
+// isXRC reports whether a type is one of the two of XRC: IB_QPT_XRC_INI, IB_QPT_XRC_TGT.
+func isXRC(typ ib.QPType) bool { return typ == 9 || typ == 10 }
 
 func (m *Manager) newID(space PortSpace, typ ib.QPType) *ID {
 	id := &ID{m: m, space: space, qpType: typ, psn: m.newPSN(), pos: len(m.ids)}
@@ -261,25 +266,42 @@ func (id *ID) ResolveAddr(now vtime.Time, src, dst Addr, timeout time.Duration) 
 		id.port, id.sgidIndex = p, idx
 	}
 	id.src.IP = id.port.GIDs[id.sgidIndex]
-	if f := id.m.cfg.Neighbour; f != nil && !dst.IP.IsMulticast() && !f(id.src.IP, dst.IP) {
-		id.state, id.giveUpAt = IDAddrQuery, now.Add(timeout)
-		id.m.arm(&id.timer, vtime.Min(id.giveUpAt, now.Add(time.Second)))
-		return nil
+	switch errno := id.neighbour(); errno {
+	case 0:
+		id.addrResolved()
+	case ib.EAGAIN:
+		id.state, id.giveUpAt, id.askAgain = IDAddrQuery, now.Add(timeout), time.Millisecond
+		id.m.arm(&id.timer, vtime.Min(id.giveUpAt, now.Add(id.askAgain)))
+	default:
+		return id.err(errno, verb, "there is no route to "+dst.String())
 	}
-	id.addrResolved()
 	return nil
 }
 
-// expire asks the neighbour again.
+// neighbour asks whether the destination can be reached. A group always can.
+func (id *ID) neighbour() ib.Errno {
+	if f := id.m.cfg.Neighbour; f != nil && !id.dst.IP.IsMulticast() {
+		return f(id.src.IP, id.dst.IP)
+	}
+	return 0
+}
+
+// expire asks the neighbour again (kernel: process_one_req). The kernel is told when it
+// answers; here the questions follow each other the slower the longer it takes.
 func (id *ID) expire(now vtime.Time) {
-	switch {
-	case id.state != IDAddrQuery:
-	case id.m.cfg.Neighbour(id.src.IP, id.dst.IP):
+	if id.state != IDAddrQuery {
+		return
+	}
+	switch errno := id.neighbour(); {
+	case errno == 0:
 		id.addrResolved()
+	case errno != ib.EAGAIN:
+		id.addrError(errno)
 	case now >= id.giveUpAt:
 		id.addrError(ib.ETIMEDOUT)
 	default:
-		id.m.arm(&id.timer, vtime.Min(id.giveUpAt, now.Add(time.Second)))
+		id.askAgain = min(2*id.askAgain, time.Second)
+		id.m.arm(&id.timer, vtime.Min(id.giveUpAt, now.Add(id.askAgain)))
 	}
 }
 

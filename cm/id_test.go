@@ -25,11 +25,20 @@ func TestCreateID(t *testing.T) {
 		ok    bool
 	}{
 		{PSTCP, ib.QPTypeRC, true}, {PSTCP, ib.QPTypeUD, false}, {PSUDP, ib.QPTypeUD, true}, {PSUDP, ib.QPTypeRC, false},
-		{PSIPoIB, ib.QPTypeUD, true}, {PSIB, ib.QPTypeRC, true}, {PSIB, ib.QPTypeUC, true}, {PSIB, ib.QPTypeGSI, false}, {5, ib.QPTypeRC, false},
+		{PSIPoIB, ib.QPTypeUD, true}, {PSIB, ib.QPTypeRC, true}, {PSIB, ib.QPTypeUC, true}, {PSIB, ib.QPTypeGSI, false}, {PSIB, 9, true}, {PSIB, 10, true}, {PSTCP, 9, false}, {5, ib.QPTypeRC, false},
 	} {
 		_, err := n.m.CreateID(c.space, c.typ)
 		require.Equal(t, c.ok, err == nil, "%v %v", c.space, c.typ)
 	}
+	xrc, err := n.m.CreateID(PSIB, 9)
+	require.NoError(t, err)
+	require.NoError(t, xrc.ResolveAddr(0, Addr{}, n.addr(9), time.Second))
+	require.NoError(t, xrc.ResolveRoute(0, time.Second))
+	require.Equal(t, ib.EOPNOTSUPP, ib.ErrnoOf(xrc.Connect(0, ConnParam{})))
+	listens, err := n.m.CreateID(PSIB, 10)
+	require.NoError(t, err)
+	require.NoError(t, listens.Listen(0))
+	require.Equal(t, []*ID{listens}, n.m.Listeners())
 }
 
 // TestBind checks who keeps whom from a port.
@@ -183,8 +192,11 @@ func TestResolve(t *testing.T) {
 //
 // req: CM-ADDR-04
 func TestNeighbour(t *testing.T) {
-	up := false
-	w := newWorld(t, 1, func(_ int, c *Config) { c.Neighbour = func(_, _ ib.GID) bool { return up } })
+	state := ib.EAGAIN
+	asked := 0
+	w := newWorld(t, 1, func(_ int, c *Config) {
+		c.Neighbour = func(_, _ ib.GID) ib.Errno { asked++; return state }
+	})
 	n := w.nodes[0]
 	id := n.id(PSTCP, ib.QPTypeRC)
 	require.NoError(t, id.ResolveAddr(w.now, Addr{}, IPv4(10, 77, 0, 2, 5), 500*time.Millisecond))
@@ -194,15 +206,34 @@ func TestNeighbour(t *testing.T) {
 	require.Equal(t, -110, n.last(EventAddrError).Status)
 	require.NoError(t, id.ResolveAddr(w.now, Addr{}, IPv4(10, 77, 0, 2, 5), 6*time.Second))
 	w.run(2500 * time.Millisecond)
-	up = true
+	state = 0
 	w.run(time.Second)
 	require.Equal(t, []EventType{EventAddrError, EventAddrResolved}, n.types(id))
-	up = false
+	require.Less(t, asked, 30, "nobody is asked more often the longer it takes")
+	state = ib.EAGAIN
+	soon := n.id(PSTCP, ib.QPTypeRC)
+	require.NoError(t, soon.ResolveAddr(w.now, Addr{}, IPv4(10, 77, 0, 2, 5), 6*time.Second))
+	state = 0
+	w.run(time.Millisecond)
+	require.Equal(t, []EventType{EventAddrResolved}, n.types(soon), "an answer is seen soon")
+	require.NoError(t, n.id(PSTCP, ib.QPTypeRC).ResolveAddr(w.now, Addr{}, IPv4(239, 0, 0, 2, 5), 0), "a group has no neighbours")
+	state = ib.EAGAIN
 	gone := n.id(PSTCP, ib.QPTypeRC)
 	require.NoError(t, gone.ResolveAddr(w.now, Addr{}, IPv4(10, 77, 0, 2, 5), 6*time.Second))
 	gone.Destroy(w.now)
 	w.run(time.Minute)
 	require.Empty(t, n.types(gone))
+
+	state = ib.ENETUNREACH
+	id = n.id(PSTCP, ib.QPTypeRC)
+	require.Equal(t, ib.ENETUNREACH, ib.ErrnoOf(id.ResolveAddr(w.now, Addr{}, IPv4(10, 77, 0, 2, 5), time.Second)), "at once, without an event")
+	require.Empty(t, n.types(id))
+	require.Equal(t, IDAddrBound, id.State())
+	state = ib.EAGAIN
+	require.NoError(t, id.ResolveAddr(w.now, Addr{}, IPv4(10, 77, 0, 2, 5), time.Second))
+	state = ib.ENETUNREACH
+	w.run(time.Second)
+	require.Equal(t, -int(ib.ENETUNREACH), n.last(EventAddrError).Status, "the route has gone meanwhile")
 }
 
 // TestParameters checks the parameters that either side sees, and the QP attributes that

@@ -40,10 +40,11 @@ type Config struct {
 	V6Only bool
 	// FlushAccess adds the FLUSH rights to the access flags of QPs, as Linux 6.12 does.
 	FlushAccess bool
-	// Neighbour tells whether dst can be reached from src, as an ARP answer would; nil
-	// means always. It must be a function of its arguments and the time of the call
-	// alone.
-	Neighbour func(src, dst ib.GID) bool
+	// Neighbour tells whether dst can be reached from src, as a look into the tables of
+	// routes and of neighbours would: 0 if dst answers; EAGAIN if it has been asked and has
+	// not answered yet; another errno, such as ENETUNREACH, if there is no way to it. It
+	// must not block. Nil means that everybody answers.
+	Neighbour func(src, dst ib.GID) ib.Errno
 }
 
 // DefaultConfig returns the values of Linux 6.12.
@@ -227,6 +228,16 @@ func (m *Manager) RemovePort(now vtime.Time, p *Port) {
 
 // Ports returns the ports in the order in which they were added.
 func (m *Manager) Ports() []*Port { return slices.Clone(m.ports) }
+
+// Listeners returns the ids that listen, in no particular order.
+func (m *Manager) Listeners() (ids []*ID) {
+	for _, id := range m.ids {
+		if id.state == IDListen {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
 
 // Counters returns what was counted so far.
 func (m *Manager) Counters() Counters { return m.ctr }

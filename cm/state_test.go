@@ -549,6 +549,9 @@ func TestTimers(t *testing.T) {
 		require.Equal(t, c.event, p.n.events[before].Type, c.name)
 		require.Equal(t, c.status, p.n.events[before].Status, c.name)
 		require.Same(t, id, p.n.events[before].ID)
+		u := p.n.events[before].Unanswered
+		require.Equal(t, [2]any{c.repeats + 1, c.interval}, [2]any{u.Sent, u.Every}, c.name)
+		require.Contains(t, c.name, u.Attr.String())
 	}
 }
 

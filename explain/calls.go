@@ -76,6 +76,18 @@ var calls = map[call][]string{
 	{"", ib.ENODATA}: {
 		"sgid_index must name an entry of the port's GID table: ibv_query_gid lists them.",
 	},
+	{"", ib.ENXIO}: {
+		"The device of the id was removed: DEVICE_REMOVAL. Only rdma_destroy_id works on it.",
+	},
+	{"", ib.ENETUNREACH}: {
+		"The kernel has no route to the address from the node's: ip route get ADDRESS from NODE. A node at a loopback address reaches loopback addresses only.",
+	},
+	{"", ib.EADDRINUSE}: {
+		"Another id of the node has the port, and not both have REUSEADDR: rvtsim ls --json shows the ids.",
+	},
+	{"", ib.EADDRNOTAVAIL}: {
+		"The address is not the node's, or a wildcard and a specific address want the same port. rvtsim ls lists the addresses of nodes.",
+	},
 	{"", ib.EPERM}:  {"The program may not do that."},
 	{"", ib.EACCES}: {"The program may not do that."},
 	{"", ib.ENOENT}: {"There is nothing of that name or number."},
@@ -123,6 +135,16 @@ func adviceFor(v *ib.VerbError) []string {
 		return []string{"The way is RESET, INIT, RTR, RTS. Every state may go to RESET, and every state but RESET to ERR."}
 	case strings.Contains(v.Reason, "rd_atomic"), strings.Contains(v.Reason, "rd_atom"):
 		return []string{"Use the smaller of the device's own limit and what the peer accepts: max_rd_atomic here against max_dest_rd_atomic there."}
+	}
+	verb := strings.TrimPrefix(v.Verb, "rdma_")
+	if real, ok := connVerbs[verb]; ok {
+		verb = real
+	}
+	if strings.Contains(v.Reason, "bytes of private data") {
+		return privateData
+	}
+	if a, ok := connCalls[verb]; ok && v.Errno != ib.ENETUNREACH && v.Errno != ib.ENXIO {
+		return a
 	}
 	return callAdvice(v.Verb, v.Errno)
 }

@@ -271,7 +271,8 @@ func TestForgedResponse(t *testing.T) {
 
 func TestLookup(t *testing.T) {
 	for _, name := range []string{"RETRY_EXC_ERR", "ibv_wc_retry_exc_err", "12", "0x304", "IBV_EVENT_QP_ACCESS_ERR", "ENOMEM", "post_send ENOMEM",
-		"post_send: qp 0x11: wr 3 (SEND): the send queue is full (ENOMEM)", "ibv_modify_qp EINVAL", "STRICT-SQ-01"} {
+		"post_send: qp 0x11: wr 3 (SEND): the send queue is full (ENOMEM)", "ibv_modify_qp EINVAL", "STRICT-SQ-01",
+		"REJECTED 8", "cma event RDMA_CM_EVENT_UNREACHABLE, error -110", "rdma_bind_addr EADDRINUSE", "ADDR_ERROR"} {
 		text, ok := explain.Lookup(name)
 		require.True(t, ok, name)
 		require.NotEmpty(t, text)

@@ -6,13 +6,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rvtsim/rvtsim/cm"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/strict"
 )
 
 // Lookup explains a name as people meet it: a status (RETRY_EXC_ERR, with or without
 // IBV_WC_, or its number), a vendor_err (0x304), an event, an errno (ENOMEM), a verb and
-// an errno (post_send ENOMEM), the text of an error, or a code of strict mode.
+// an errno (post_send ENOMEM), the text of an error, a code of strict mode, or an event of a
+// connection with its status (RDMA_CM_EVENT_REJECTED, error 8).
 func Lookup(text string) (string, bool) {
 	text = strings.TrimSpace(text)
 	name := strings.ToUpper(text)
@@ -31,7 +33,10 @@ func Lookup(text string) (string, bool) {
 	if n, err := strconv.ParseUint(strings.ToLower(name), 0, 32); err == nil {
 		return number(uint32(n))
 	}
-	return errorText(text)
+	if s, ok := errorText(text); ok {
+		return s, true
+	}
+	return connText(text)
 }
 
 // number explains a status by its number, or a vendor_err.
@@ -59,7 +64,7 @@ func errorText(text string) (string, bool) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" :;,()=", r) })
 	verb := ""
 	for _, word := range words {
-		word = strings.TrimPrefix(strings.ToLower(word), "ibv_")
+		word = strings.TrimPrefix(strings.TrimPrefix(strings.ToLower(word), "ibv_"), "rdma_")
 		if isVerb(word) && verb == "" {
 			verb = word
 		}
@@ -83,11 +88,18 @@ func errorText(text string) (string, bool) {
 // verbs are those that calls may name.
 var verbNames = []string{"post_send", "post_recv", "post_srq_recv", "modify_qp", "create_qp", "destroy_qp", "query_qp", "create_cq", "destroy_cq", "resize_cq", "req_notify_cq", "get_cq_event", "ack_cq_events", "poll_cq", "reg_mr", "dereg_mr", "alloc_pd", "dealloc_pd", "create_srq", "modify_srq", "destroy_srq", "create_ah", "destroy_ah", "alloc_mw", "bind_mw", "dealloc_mw", "attach_mcast", "detach_mcast", "open_device", "close_device"}
 
-func isVerb(w string) bool { return slices.Contains(verbNames, w) }
+func isVerb(w string) bool {
+	if slices.Contains(verbNames, w) || connVerbs[w] != "" {
+		return true
+	}
+	_, ok := connCalls[w]
+	return ok
+}
 
 // Errnos returns those that verbs calls give.
 func Errnos() []ib.Errno {
-	return []ib.Errno{ib.EPERM, ib.ENOENT, ib.EINTR, ib.EAGAIN, ib.ENOMEM, ib.EACCES, ib.EFAULT, ib.EBUSY, ib.ENODEV, ib.EINVAL, ib.ENOSPC, ib.ENODATA, ib.EOPNOTSUPP}
+	return []ib.Errno{ib.EPERM, ib.ENOENT, ib.EINTR, ib.ENXIO, ib.EAGAIN, ib.ENOMEM, ib.EACCES, ib.EFAULT, ib.EBUSY, ib.ENODEV, ib.EINVAL, ib.ENOSPC, ib.ENODATA, ib.EOPNOTSUPP,
+		ib.EADDRINUSE, ib.EADDRNOTAVAIL, ib.ENETUNREACH}
 }
 
 // Status says what a status means, which causes lead to it, and what to look at.
@@ -140,6 +152,16 @@ func Index() string {
 	w.line(0, "Events:")
 	for e := range ib.EventWQFatal + 1 {
 		w.line(1, "%2d  %v", uint8(e), e)
+	}
+	w.line(0, "Events of connections, alone or with a status (REJECTED 8, RDMA_CM_EVENT_UNREACHABLE, error -110):")
+	for e := range cm.EventTimeWaitExit + 1 {
+		w.line(1, "%2d  %v", uint8(e), e)
+	}
+	w.line(0, "Reasons of REJECTED:")
+	for r := range cm.Reason(36) {
+		if _, ok := reasons[r]; ok {
+			w.line(1, "%2d  %v", uint16(r), r)
+		}
 	}
 	w.line(0, "Errnos, alone or behind a verb (post_send ENOMEM):")
 	for _, e := range Errnos() {

@@ -86,6 +86,15 @@ type Napper interface {
 	Nap(d time.Duration) error
 }
 
+// Neighbours is a Port that knows who is on its network.
+type Neighbours interface {
+	// Neighbour tells whether dst can be reached from src, an address of the port: 0 if
+	// dst answers, EAGAIN if it was asked and has not answered yet, another errno, such as
+	// ENETUNREACH, if there is no way to it. It does not block, and may be called from
+	// anywhere while the port is open.
+	Neighbour(src, dst ib.GID) ib.Errno
+}
+
 // PortCounters counts since the port was opened.
 type PortCounters struct {
 	TxPackets, TxBytes uint64 // bytes of Datagram.Buf, ICRC included

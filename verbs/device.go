@@ -41,6 +41,8 @@ type Device struct {
 	groupMu sync.Mutex // taken before the node's lock
 	groups  map[ib.GID]int
 	joiner  groupPort // nil if the port receives no multicast
+
+	neighbours fabric.Neighbours // nil if the port does not know who is there
 }
 
 // maxAsyncEvents bounds the asynchronous events that wait for AsyncEvent. More are
@@ -60,6 +62,7 @@ func newDevice(cfg *Config, port fabric.Port) (*Device, error) {
 	checks.track(core)
 	d := &Device{name: cfg.Name, gids: core.GIDs(), async: newEventQueue[*AsyncEvent](maxAsyncEvents), groups: map[ib.GID]int{}, live: map[*CompChannel]struct{}{}, strict: checks}
 	d.joiner, _ = port.(groupPort)
+	d.neighbours, _ = port.(fabric.Neighbours)
 	if cfg.Capture != nil {
 		port = fabric.NewTap(port, cfg.Capture, true, node.Now)
 	}

@@ -1,6 +1,9 @@
 package verbs
 
-import "github.com/rvtsim/rvtsim/rvt/node"
+import (
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/rvt/node"
+)
 
 // Exempt lets Close pass over this many protection domains, completion queues and
 // channels. It is for packages that put a service on the device, such as a connection
@@ -14,4 +17,13 @@ func (d *Device) Exempt(pds, cqs, channels int) error {
 	d.pds, d.cqs, d.channels = d.pds-pds, d.cqs-cqs, d.channels-channels
 	d.node.End(node.SendLater)
 	return nil
+}
+
+// Neighbour tells a connection manager whether dst can be reached from src, as
+// [fabric.Neighbours] has it. A port that does not know says that everybody can.
+func (d *Device) Neighbour(src, dst ib.GID) ib.Errno {
+	if d.neighbours == nil {
+		return 0
+	}
+	return d.neighbours.Neighbour(src, dst)
 }

@@ -21,10 +21,11 @@ look at. It knows
   asynchronous events            QP_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR
   errors of refused calls        ENOMEM, post_send ENOMEM, or the text that was printed
   codes of strict mode           STRICT-SQ-01
+  events of connections          REJECTED 8, RDMA_CM_EVENT_UNREACHABLE, error -110
 
 Without arguments it lists them all. With --node it tells what the programs on a node of
 a daemon ran into: the calls that were refused, and why; the work that failed, with its
-history; and misuse, if the node is strict.`,
+history; connections that were not made; and misuse, if the node is strict.`,
 		Example: "  rvtsim explain RNR_RETRY_EXC_ERR\n  rvtsim explain 0x206\n  rvtsim explain post_send ENOMEM\n  rvtsim explain --node n1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -45,7 +45,7 @@ func addNodeExplain(cmd *cobra.Command) {
 // printTroubles tells everything, oldest first.
 func printTroubles(w io.Writer, n *daemon.NodeReport) {
 	if len(n.Troubles) == 0 {
-		fmt.Fprintf(w, "node %s: no call was refused and no work failed\n", n.Name)
+		fmt.Fprintf(w, "node %s: no call was refused, and no work or connection failed\n", n.Name)
 		return
 	}
 	for i, t := range n.Troubles {
@@ -67,7 +67,8 @@ func printTroubles(w io.Writer, n *daemon.NodeReport) {
 
 // kinds of trouble in words.
 var kinds = map[string]string{
-	daemon.TroubleRefused: "a call was refused",
-	daemon.TroubleFailed:  "work failed",
-	daemon.TroubleMisuse:  "misuse",
+	daemon.TroubleRefused:     "a call was refused",
+	daemon.TroubleFailed:      "work failed",
+	daemon.TroubleUnconnected: "it did not connect",
+	daemon.TroubleMisuse:      "misuse",
 }

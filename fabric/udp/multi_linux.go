@@ -34,6 +34,8 @@ type Multi struct {
 
 	fds []unix.PollFd // of the one Wait
 
+	neighbours neighbours
+
 	inside  func(func() error) error
 	groupMu sync.Mutex
 	groups  map[ib.GID]*Port // which of the ports receives it, nil if none can now
@@ -59,12 +61,14 @@ func OpenMulti(cfg Config, inside func(func() error) error) (*Multi, error) {
 	}
 	cfg.Now = cfg.clock()
 	m := &Multi{cfg: cfg, gid: cfg.Local, inside: inside, groups: map[ib.GID]*Port{}}
+	m.neighbours.inside = inside
 	m.ports.Store(new([]*Port))
 	m.life.release = func() {
 		for _, p := range *m.ports.Load() {
 			_ = p.Close()
 		}
 		m.wake.release()
+		m.neighbours.release()
 	}
 	if err := m.wake.init(); err != nil {
 		return nil, os.NewSyscallError("eventfd", err)

@@ -34,6 +34,8 @@ type Port struct {
 	readMu  sync.Mutex
 	groups  atomic.Pointer[[]*rxSock]
 
+	neighbours neighbours
+
 	shares   int // sockets that Share has opened
 	waiter   waiter
 	degraded atomic.Pointer[GSODisabledError]
@@ -169,4 +171,5 @@ func (p *Port) releaseSockets() {
 	}
 	p.groups.Store(new([]*rxSock))
 	p.waiter.release()
+	p.neighbours.release()
 }

@@ -113,7 +113,7 @@ var table = []Rule{
 		Reason: "the preload library for foreign programs and its builder"},
 	{Package: "strict", Kind: Pure, Module: belowShells,
 		Reason: "the checker of programs follows work requests; locks, clocks and call sites belong to its host"},
-	{Package: "explain", Kind: Pure, Module: append(slices.Clone(belowShells), "strict"),
+	{Package: "explain", Kind: Pure, Module: append(slices.Clone(belowShells), "cm", "strict"),
 		Reason: "an explanation is a function of what happened, the same in virtual and real time"},
 	{Package: "cm", Kind: Pure, Module: []string{"ib", "wire"},
 		Reason: "the communication manager is a state machine like the core"},
@@ -135,6 +135,7 @@ var table = []Rule{
 	{Package: "internal/gidtable", Kind: Pure, Module: []string{"ib"},
 		Reason: "a GID table is a function of addresses; where these come from is another matter"},
 	{Package: "internal/netdev", Kind: Open, Reason: "follows network devices by netlink"},
+	{Package: "internal/neigh", Kind: Open, Reason: "asks the kernel by netlink who is on the network"},
 	{Package: "internal/netlab/...", Kind: Open, Reason: "makes network namespaces"},
 	{Package: "internal/notify", Kind: Open, Reason: "answers the system calls of programs, and speaks to the daemon for them"},
 

@@ -63,7 +63,9 @@ func newAttachedCM(h *hosted, token uint64) (*attached, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &attached{h: h, token: token, cm: f, conns: map[*conn]struct{}{}}, nil
+	a := &attached{h: h, token: token, cm: f, conns: map[*conn]struct{}{}}
+	f.ch.Owner = a
+	return a, nil
 }
 
 // files are the descriptors that the program gets. A launcher gets the write end of a

@@ -1,15 +1,18 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/cm"
 	"github.com/rvtsim/rvtsim/cm/gsi"
+	"github.com/rvtsim/rvtsim/explain"
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/rvt"
@@ -25,6 +28,7 @@ type groupPort interface {
 
 // cmHost is the connection manager of a node, with the rdma_cm device in front of it.
 type cmHost struct {
+	h      *hosted
 	agent  *gsi.Agent
 	dev    *ucma.Device
 	joiner groupPort      // nil if the port receives no multicast
@@ -36,11 +40,14 @@ var _ ucma.Host = (*cmHost)(nil)
 // startCM starts the connection manager of a node that runs. port is the node's own,
 // without what may have been put in front of it.
 func (h *hosted) startCM(dc *rvt.Config, port fabric.Port) error {
-	c := &cmHost{groups: map[ib.GID]int{}}
+	c := &cmHost{h: h, groups: map[ib.GID]int{}}
 	c.joiner, _ = port.(groupPort)
 	c.dev = ucma.NewDevice(c)
 	cfg := cm.DefaultConfig()
 	cfg.Seed = rand.Uint64() // a node that starts again must not look like its former self
+	if n, ok := port.(fabric.Neighbours); ok {
+		cfg.Neighbour = n.Neighbour
+	}
 	var err error
 	c.agent, err = gsi.New(h.node, gsi.Config{CM: cfg, Events: c.dev.HandleEvents,
 		Port: cm.PortConfig{Name: dc.Name, GUID: dc.GUID, Num: 1, GIDs: dc.GIDs, MTU: dc.MTU, AckDelay: gsi.DefaultAckDelay}})
@@ -78,6 +85,48 @@ func (c *cmHost) LeaveGroup(g ib.GID) {
 	if g.IsMulticast() {
 		_ = c.joiner.LeaveGroup(g) // fails only when the port has closed
 	}
+}
+
+var _ ucma.TroubleHost = (*cmHost)(nil)
+
+// Refused implements ucma.TroubleHost. AF_IB is what librdmacm tries first and does without.
+func (c *cmHost) Refused(ch *ucma.Channel, err error) {
+	var v *ib.VerbError
+	if !errors.As(err, &v) || strings.Contains(v.Reason, "AF_IB") {
+		return
+	}
+	c.note(ch, note{err: err})
+}
+
+// Failed implements ucma.TroubleHost.
+func (c *cmHost) Failed(ch *ucma.Channel, e *cm.Event) {
+	a := explain.AttemptOf(e)
+	c.note(ch, note{try: &a})
+}
+
+func (c *cmHost) note(ch *ucma.Channel, n note) {
+	n.h = c.h
+	n.a, _ = ch.Owner.(*attached)
+	c.h.desk.put(n)
+}
+
+// stationOf finds the node that an attempt was made to among the daemon's, and who listens
+// there; nil if it is not there.
+func stationOf(a *explain.Attempt, all []*hosted) *explain.Station {
+	for _, h := range all {
+		if h.cm == nil || a.Remote.Family == cm.FamilyNone || !h.has(a.Remote.IP) {
+			continue
+		}
+		s := &explain.Station{Name: "node " + h.cfg.Name}
+		_ = h.cm.Do(func(m *cm.Manager, _ vtime.Time) error {
+			for _, l := range m.Listeners() {
+				s.Listeners = append(s.Listeners, fmt.Sprintf("%v, port space %v", l.Local(), l.Space()))
+			}
+			return nil
+		})
+		return s
+	}
+	return nil
 }
 
 // cmFile is an open rdma_cm device file: a channel, and the pipe whose read end is the

@@ -27,6 +27,9 @@ const (
 	TroubleRefused = "refused" // a call was refused
 	TroubleFailed  = "failed"  // a work request failed
 	TroubleMisuse  = "misuse"  // strict mode found misuse
+	// TroubleUnconnected is about an id of the connection manager that was not connected,
+	// or whose address was not resolved.
+	TroubleUnconnected = "unconnected"
 )
 
 // Trouble is something that a program was told by a number only, or not at all, and
@@ -97,6 +100,7 @@ type note struct {
 	q    *qp.QP         // that failed
 	wc   cq.WC          // with this; SUCCESS: without a completion
 	code *strict.Report // of strict mode
+	try  *explain.Attempt
 }
 
 // maxNotes bounds the notes that wait. More are lost: a program that fails all the time
@@ -148,6 +152,9 @@ func (d *desk) write(n *note, all []*hosted) {
 		t.Kind, t.Title, t.Text = TroubleRefused, n.err.Error(), explain.Call(n.err)
 	case n.code != nil:
 		t.Kind, t.Title, t.Text = TroubleMisuse, n.code.String(), misuse(n.code)
+	case n.try != nil:
+		t.Kind, t.Text = TroubleUnconnected, explain.Connection(n.try, stationOf(n.try, all))
+		t.Title, _, _ = strings.Cut(t.Text, "\n")
 	default:
 		t.Kind, t.Text = TroubleFailed, n.h.story(n, all)
 		t.Title, _, _ = strings.Cut(t.Text, "\n")

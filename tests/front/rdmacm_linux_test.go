@@ -40,6 +40,16 @@ func (s *site) listens(r *running, node string, ids int) {
 	require.Eventually(s.t, ok, longest, 20*time.Millisecond, "nobody listens: %s", r.output())
 }
 
+// explains expects that the programs of a node ran into something.
+func (s *site) explains(node string, want ...string) {
+	s.t.Helper()
+	out, err := s.command(s.t.Context(), "explain", "--node", node).CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+	for _, text := range want {
+		require.Contains(s.t, string(out), text)
+	}
+}
+
 // talker is a pair of programs that find each other by librdmacm. ADDR stands for the
 // address of the server's node.
 type talker struct {
@@ -115,16 +125,34 @@ func TestRDMACM(t *testing.T) {
 
 // TestRDMACMRefused: nobody listens, and what is not there to be resolved.
 //
-// req: CM-REJ-01
+// req: CM-REJ-01 CM-ADDR-04
 func TestRDMACMRefused(t *testing.T) {
 	need(t, "rping")
 	s := up(t, 2)
 	out, err := s.try("n2", "rping", "-c", "-a", s.addrs[0], "-C", "1")
 	require.NotZero(t, exitCode(err), out)
 	require.Contains(t, out, "RDMA_CM_EVENT_REJECTED, error 8", "the service id is unknown there")
-	out, err = s.try("n1", "rdma_xserver", "-c", "x")
-	require.NotZero(t, exitCode(err), out) // soft-RoCE's provider has no XRC
-	require.Contains(t, out, "rdma_create_ep")
+	s.explains("n2", "REJECTED, reason 8 (INVALID_SERVICE_ID): nobody listens there", "The peer, node n1, runs here as well: nobody listens there", "Start the server first")
+	began := time.Now()
+	out, err = s.try("n2", "rping", "-c", "-a", newAddress(), "-C", "1") // which asks for 2 s
+	require.NotZero(t, exitCode(err), out)
+	require.Contains(t, out, "RDMA_CM_EVENT_ADDR_ERROR, error -110", "nobody has the address")
+	require.Greater(t, time.Since(began), 2*time.Second)
+	out, err = s.try("n2", "rping", "-c", "-a", "203.0.113.1", "-C", "1")
+	require.NotZero(t, exitCode(err), out)
+	require.Contains(t, out, "rdma_resolve_addr: Network is unreachable")
+	// As on soft-RoCE an id for XRC can listen, and its provider has no XRC QPs.
+	xsrv := s.start("n1", "rdma_xserver", "-c", "x")
+	s.listens(xsrv, "n1", 1)
+	out, err = s.try("n2", "rdma_xclient", "-s", s.addrs[0], "-c", "x")
+	require.NotZero(t, exitCode(err), out)
+	require.Contains(t, out, "rdma_create_ep: Operation not supported")
+	require.NoError(t, xsrv.cmd.Process.Kill())
+	_ = xsrv.wait()
+	s.explains("n2", "ADDR_ERROR, status -110 (ETIMEDOUT): nobody has the address", "resolve_addr: id", "there is no route to 203.0.113.1", "ENETUNREACH")
+	out, err = s.try("n1", cmProgram(t, "manage"), s.addrs[0], "1")
+	require.NoError(t, err, out)
+	s.explains("n1", "57 bytes of private data, the message has room for 56 (EINVAL)", "36 bytes of its own", "reason 28 (CONSUMER_DEFINED)", "With it came private data: 148 bytes")
 	s.empty()
 }
 

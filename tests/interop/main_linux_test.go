@@ -51,6 +51,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	status := m.Run()
+	removeCommand()
 	if machine.guest != nil {
 		if err := machine.guest.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, "interop:", err)
@@ -96,11 +97,12 @@ type family struct {
 	name        string
 	number      int
 	host, guest string
+	nobody      string // an address of the wire that nobody has
 }
 
 var families = []family{
-	{"IPv4", 4, lab.HostIP4, lab.GuestIP4},
-	{"IPv6", 6, lab.HostIP6, lab.GuestIP6},
+	{"IPv4", 4, lab.HostIP4, lab.GuestIP4, "192.0.2.99"},
+	{"IPv6", 6, lab.HostIP6, lab.GuestIP6, "2001:db8::99"},
 }
 
 // timeout returns a context that bounds a test's waiting for the machine.

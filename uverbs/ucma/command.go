@@ -51,6 +51,7 @@ type call struct {
 	verb   string
 	caller *uverbs.Caller
 	passed uverbs.Passed
+	about  *context // the id that the command names, once it is known
 
 	in  []byte // what the header says belongs to the command
 	out int    // room for the answer
@@ -77,10 +78,25 @@ func (ch *Channel) Write(caller *uverbs.Caller, buf []byte, passed uverbs.Passed
 			return err
 		})
 	}
+	if err != nil {
+		ch.refused(err)
+	}
 	if rep.Errno = ib.ErrnoOf(err); rep.Errno != 0 {
 		return uverbs.Reply{Errno: rep.Errno}
 	}
 	return rep
+}
+
+// refused tells the host of a command that failed. That no event waits is no failure.
+func (ch *Channel) refused(err error) {
+	h, ok := ch.dev.host.(TroubleHost)
+	if !ok || ib.ErrnoOf(err) == ib.EAGAIN {
+		return
+	}
+	_ = ch.dev.host.Do(func(*cm.Manager, vtime.Time) error {
+		h.Refused(ch, err)
+		return nil
+	})
 }
 
 // parse checks the header.
@@ -110,7 +126,11 @@ func (k *call) parse(buf []byte) error {
 }
 
 func (k *call) err(errno ib.Errno, reason string) error {
-	return ib.NewVerbError(errno, k.verb, "", reason)
+	about := ""
+	if k.about != nil {
+		about = k.about.core.String()
+	}
+	return ib.NewVerbError(errno, k.verb, about, reason)
 }
 
 // decode reads the command, after it has made sure that there is room for the answer.

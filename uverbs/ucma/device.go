@@ -21,6 +21,17 @@ type Host interface {
 	LeaveGroup(ib.GID)
 }
 
+// TroubleHost is a Host that wants to know what went wrong for programs. Both methods are
+// called by the owner, and must not block or keep what they are given.
+type TroubleHost interface {
+	// Refused is called for each command that fails. err says more than the errno that the
+	// program gets.
+	Refused(ch *Channel, err error)
+	// Failed is called for each event by which a program learns that something did not
+	// work: a name that was not resolved, a connection that was not made or not ended.
+	Failed(ch *Channel, e *cm.Event)
+}
+
 // Signal is the descriptor by which a program learns that events wait.
 type Signal interface {
 	// Set makes the descriptor readable, or not. The owner calls it after everything
@@ -103,6 +114,9 @@ type event struct {
 // Channel (struct ucma_file) is one open device file. Processes that inherit the
 // descriptor share it.
 type Channel struct {
+	// Owner is the host's. Set it before the first command.
+	Owner any
+
 	dev    *Device
 	ino    uint64
 	signal Signal

@@ -1,6 +1,8 @@
 package ucma
 
 import (
+	"strconv"
+
 	"github.com/rvtsim/rvtsim/cm"
 	"github.com/rvtsim/rvtsim/ib"
 )
@@ -40,6 +42,18 @@ func (d *Device) handle(e *cm.Event) {
 	copy(q.resp[eventECEOff:], encode(&ece{e.Conn.ECE.VendorID, e.Conn.ECE.Options}))
 	c.ch.events = append(c.ch.events, q)
 	c.ch.announce()
+	if h, ok := d.host.(TroubleHost); ok && failure(e) {
+		h.Failed(c.ch, e)
+	}
+}
+
+// failure reports whether an event says that something did not work.
+func failure(e *cm.Event) bool {
+	switch e.Type {
+	case cm.EventAddrError, cm.EventRouteError, cm.EventConnectError, cm.EventUnreachable, cm.EventRejected, cm.EventMulticastError:
+		return true
+	}
+	return e.Type == cm.EventDisconnected && e.Status != 0
 }
 
 // paramOf is the parameters of an event. Which form they have depends on the id, not on
@@ -167,20 +181,28 @@ func (ch *Channel) find(id uint32, verb string) (*context, error) {
 	c := ch.dev.ids.get(id)
 	switch {
 	case c == nil:
-		return nil, ib.NewVerbError(ib.ENOENT, verb, "", "no such id")
+		return nil, ib.NewVerbError(ib.ENOENT, verb, name(id), "there is no such id: it was never given out, or was destroyed")
 	case c.ch != ch:
-		return nil, ib.NewVerbError(ib.EINVAL, verb, "", "the id is another channel's")
+		return nil, ib.NewVerbError(ib.EINVAL, verb, name(id), "the id is another channel's")
 	}
 	return c, nil
 }
 
+// name is what a program's id is called in errors: the number that the kernel gave it, which
+// the library keeps to itself.
+func name(id uint32) string { return "id number " + strconv.FormatUint(uint64(id), 10) }
+
 // own (kernel: ucma_get_ctx) returns an id for anything but its end.
 func (k *call) own(id uint32) (*context, error) {
 	c, err := k.ch.find(id, k.verb)
-	if err == nil && c.core.State() == cm.IDDeviceRemoval {
+	if err != nil {
+		return nil, err
+	}
+	k.about = c
+	if c.core.State() == cm.IDDeviceRemoval {
 		return nil, k.err(ib.ENXIO, "its device was removed")
 	}
-	return c, err
+	return c, nil
 }
 
 // ownWithDevice (kernel: ucma_get_ctx_dev) returns an id that is bound to a device.

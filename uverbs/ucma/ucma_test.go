@@ -605,3 +605,40 @@ func TestStorm(t *testing.T) {
 	server.quiet()
 	w.pass(time.Minute)
 }
+
+// TestTrouble: the host learns of what a program is told by an errno or an event only: which
+// command, which id and in what state, and whose.
+//
+// req: CM-FILE-01
+func TestTrouble(t *testing.T) {
+	w := newWorld(t)
+	client, server := w.nodes[0].open(), w.nodes[1].open()
+	client.ch.Owner = "the client"
+	cid := client.resolved(cm.PSTCP, 1, 7471)
+	require.Empty(t, w.nodes[0].refused)
+	client.fails(ib.EINVAL, cmdListen, 0, &idValueCmd{ID: cid})
+	client.fails(ib.ENOENT, cmdDisconnect, 0, &disconnectCmd{77})
+	client.fails(ib.EINVAL, cmdConnect, 0, &connectCmd{ID: cid})
+	_, errno := client.tryEvent()
+	require.Equal(t, ib.EAGAIN, errno)
+	want := []string{"listen: id 10.77.0.1:", "disconnect: id number 77: there is no such id", "connect: there are no parameters"}
+	require.Len(t, w.nodes[0].refused, len(want), "that no event waits is no trouble")
+	for i, r := range w.nodes[0].refused {
+		require.Equal(t, "the client", r.owner)
+		require.ErrorContains(t, r.err, want[i])
+	}
+	require.ErrorContains(t, w.nodes[0].refused[0].err, "(ROUTE_RESOLVED)")
+
+	client.connect(cid, 0x11, 0)
+	client.event(cm.EventRejected)
+	require.Equal(t, []trouble{{owner: "the client", event: cm.EventRejected}}, w.nodes[0].failed, "nobody listens")
+	lid := server.listener(cm.PSTCP, 2, 7472, 0)
+	c2, s2 := connected(client, server, 7472)
+	client.do(cmdDisconnect, 0, &disconnectCmd{c2})
+	w.settle()
+	server.do(cmdDisconnect, 0, &disconnectCmd{s2})
+	w.pass(time.Minute)
+	require.Len(t, w.nodes[0].failed, 1, "an end as it should be is no trouble")
+	require.Empty(t, w.nodes[1].failed)
+	server.destroy(lid)
+}

@@ -42,6 +42,27 @@ type node struct {
 	dev    *Device
 	groups map[ib.GID]int
 	inodes uint64
+	// What the device has told as a TroubleHost, with the owner of the channel.
+	refused []trouble
+	failed  []trouble
+}
+
+type trouble struct {
+	owner any
+	err   error
+	event cm.EventType
+}
+
+var _ TroubleHost = (*node)(nil)
+
+// Refused implements TroubleHost.
+func (n *node) Refused(ch *Channel, err error) {
+	n.refused = append(n.refused, trouble{owner: ch.Owner, err: err})
+}
+
+// Failed implements TroubleHost.
+func (n *node) Failed(ch *Channel, e *cm.Event) {
+	n.failed = append(n.failed, trouble{owner: ch.Owner, event: e.Type})
 }
 
 func newWorld(t testing.TB) *world {

@@ -26,7 +26,7 @@ type agent struct {
 
 // Configure sets how the connection manager of a device behaves, before it is used for
 // the first time: EBUSY later. Without it a device has cm.DefaultConfig and a random
-// seed.
+// seed. Without cfg.Neighbour the device's port says who can be reached, if it knows.
 func Configure(dev *verbs.Device, cfg cm.Config) error {
 	agents.Lock()
 	defer agents.Unlock()
@@ -64,6 +64,9 @@ func newAgent(dev *verbs.Device, cfg cm.Config) (*agent, error) {
 	port, err := portOf(dev)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Neighbour == nil {
+		cfg.Neighbour = dev.Neighbour
 	}
 	a := &agent{dev: dev}
 	if a.pd, err = dev.AllocPD(); err != nil {

@@ -4,10 +4,14 @@ import (
 	"debug/elf"
 	_ "embed"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/rvtsim/rvtsim/tests/conform"
 )
 
 //go:embed guest/init
@@ -16,10 +20,14 @@ var guestInit []byte
 //go:embed guest/agent.c
 var guestAgent []byte
 
+//go:embed guest/cmpeer.c
+var cmPeer []byte
+
 // guestPrograms are copied from this host, if it has them. The first ones must be there.
 var guestPrograms = []string{
 	"rdma", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
-	"rping", "ucmatose", "udaddy", "ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_lat",
+	"rping", "ucmatose", "udaddy", "mckey", "rdma_server", "rdma_client", "rdma_xserver", "rdma_xclient", "rstream", "cmtime", "udpong",
+	"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_lat",
 }
 
 const guestRequired = 6
@@ -39,9 +47,12 @@ func findProgram(name string) string {
 	return ""
 }
 
+// ownPrograms are compiled programs by the name that they have in the machine.
+type ownPrograms map[string]string
+
 // writeInitramfs makes the initramfs. It takes well under a second, so it is made anew
 // each time rather than kept.
-func writeInitramfs(name string, k *kernel, agent, client string) error {
+func writeInitramfs(name string, k *kernel, own ownPrograms) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
@@ -54,8 +65,9 @@ func writeInitramfs(name string, k *kernel, agent, client string) error {
 	b.content("etc/nsswitch.conf", []byte("hosts: files\n"))
 	b.modules(k)
 	b.busybox()
-	b.program("bin/agent", agent)
-	b.program("bin/conform-client", client)
+	for _, p := range slices.Sorted(maps.Keys(own)) {
+		b.program("bin/"+p, own[p])
+	}
 	for i, p := range guestPrograms {
 		switch from := findProgram(p); {
 		case from != "":
@@ -194,15 +206,33 @@ func (b *builder) library(soname string) {
 	}
 }
 
-// compileAgent compiles the agent for the machine, which has this host's libraries.
-func compileAgent(dir string) (string, error) {
-	src, bin := filepath.Join(dir, "agent.c"), filepath.Join(dir, "agent")
-	if err := os.WriteFile(src, guestAgent, 0o644); err != nil {
+// compileOwn compiles our programs for the machine, which has this host's libraries.
+func compileOwn(dir string) (own ownPrograms, err error) {
+	own = ownPrograms{}
+	if own["agent"], err = compile(dir, "agent", guestAgent, "-libverbs"); err != nil {
+		return nil, err
+	}
+	if own["cmpeer"], err = CompileCMPeer(dir); err != nil {
+		return nil, err
+	}
+	own["conform-client"], err = conform.Compile(dir)
+	return own, err
+}
+
+// CompileCMPeer compiles guest/cmpeer.c, which the machine has as cmpeer, for this host.
+func CompileCMPeer(dir string) (program string, err error) {
+	return compile(dir, "cmpeer", cmPeer, "-lrdmacm", "-libverbs")
+}
+
+// compile compiles a program of one file into a directory.
+func compile(dir, name string, source []byte, libs ...string) (program string, err error) {
+	src, bin := filepath.Join(dir, name+".c"), filepath.Join(dir, name)
+	if err := os.WriteFile(src, source, 0o644); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("cc", "-O1", "-g", "-Wall", "-Werror", "-o", bin, src, "-libverbs").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("cc agent.c: %w\n%s", err, out)
+	args := append([]string{"-O1", "-g", "-Wall", "-Werror", "-o", bin, src}, libs...)
+	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cc %s.c: %w\n%s", name, err, out)
 	}
 	return bin, nil
 }

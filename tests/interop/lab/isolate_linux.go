@@ -36,6 +36,9 @@ func Missing() string {
 	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
 		return "missing tool: headers of libibverbs (apt-get install libibverbs-dev)"
 	}
+	if _, err := os.Stat("/usr/include/rdma/rdma_cma.h"); err != nil {
+		return "missing tool: headers of librdmacm (apt-get install librdmacm-dev)"
+	}
 	if found, _ := filepath.Glob("/usr/lib/*/libibverbs/librxe-rdmav*.so"); len(found) == 0 {
 		return "missing tool: rxe provider of libibverbs (apt-get install ibverbs-providers)"
 	}
@@ -104,7 +107,8 @@ const (
 	HostIP4, GuestIP4 = "192.0.2.1", "192.0.2.2"
 	HostIP6, GuestIP6 = "2001:db8::1", "2001:db8::2"
 
-	tapName   = "tap0"
+	// TapName is the wire's network device in the namespace.
+	TapName   = "tap0"
 	agentPort = "7000"
 )
 
@@ -116,20 +120,20 @@ func makeWire() error {
 	if err := run("ip", "link", "set", "lo", "up"); err != nil {
 		return err
 	}
-	if err := run("ip", "tuntap", "add", "dev", tapName, "mode", "tap"); err != nil {
+	if err := run("ip", "tuntap", "add", "dev", TapName, "mode", "tap"); err != nil {
 		return err
 	}
 	for _, knob := range []string{"accept_dad", "router_solicitations"} {
-		name := "/proc/sys/net/ipv6/conf/" + tapName + "/" + knob
+		name := "/proc/sys/net/ipv6/conf/" + TapName + "/" + knob
 		if err := os.WriteFile(name, []byte("0"), 0); err != nil {
 			return err
 		}
 	}
 	for _, line := range []string{
-		"addr add " + HostIP4 + "/24 dev " + tapName,
-		"addr add " + HostIP6 + "/64 dev " + tapName + " nodad",
-		"link set " + tapName + " up",
-		"route add 224.0.0.0/4 dev " + tapName,
+		"addr add " + HostIP4 + "/24 dev " + TapName,
+		"addr add " + HostIP6 + "/64 dev " + TapName + " nodad",
+		"link set " + TapName + " up",
+		"route add 224.0.0.0/4 dev " + TapName,
 	} {
 		if err := run("ip", strings.Fields(line)...); err != nil {
 			return err

@@ -25,17 +25,17 @@ var modules = []string{
 }
 
 // required are those without which there is nothing to test.
-var required = []string{"virtio_net", "ib_uverbs", "rdma_rxe"}
+var required = []string{"virtio_net", "ib_uverbs", "rdma_rxe", "rdma_ucm"}
 
 // moduleDirs are the parts of the module tree that hold them.
 var moduleDirs = []string{
 	"arch/", "crypto/", "lib/", "net/", "drivers/infiniband/core/", "drivers/infiniband/sw/",
-	"drivers/virtio/", "drivers/char/hw_random/", "drivers/net/virtio_net", "drivers/net/net_failover", "drivers/net/veth",
+	"drivers/virtio/", "drivers/char/hw_random/", "drivers/net/virtio_net", "drivers/net/net_failover", "drivers/net/veth", "fs/configfs/",
 }
 
 // layout is part of the name of an unpacked kernel in the cache. Count it up when other files
 // are taken out of the package.
-const layout = "+3"
+const layout = "+4"
 
 // kernel is an unpacked kernel: its directory holds vmlinux or bzImage, the modules, and
 // the file "order" with their names in the order in which to load them.

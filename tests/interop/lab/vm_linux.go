@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/rvtsim/rvtsim/tests/conform"
 )
 
 // Config describes a virtual machine. The zero value is ready to use.
@@ -105,16 +103,12 @@ func Boot(ctx context.Context, cfg Config) (*Guest, error) {
 }
 
 func (g *Guest) boot(ctx context.Context, k *kernel, cfg *Config) error {
-	agent, err := compileAgent(g.dir)
-	if err != nil {
-		return err
-	}
-	client, err := conform.Compile(g.dir)
+	own, err := compileOwn(g.dir)
 	if err != nil {
 		return err
 	}
 	initrd := filepath.Join(g.dir, "initramfs")
-	if err := writeInitramfs(initrd, k, agent, client); err != nil {
+	if err := writeInitramfs(initrd, k, own); err != nil {
 		return err
 	}
 	if err := g.start(k.image, initrd, cfg.Pcap); err != nil {
@@ -140,7 +134,7 @@ func (g *Guest) start(image, initrd, pcap string) error {
 		"-serial", "file:" + filepath.Join(g.dir, "console"),
 		// Without a virtio header the host's kernel cuts trains of datagrams up, as it
 		// does for a network card that cannot.
-		"-netdev", "tap,id=n0,ifname=" + tapName + ",script=no,downscript=no,vnet_hdr=off",
+		"-netdev", "tap,id=n0,ifname=" + TapName + ",script=no,downscript=no,vnet_hdr=off",
 		"-device", "virtio-net-pci,netdev=n0,mac=52:54:00:00:02:02,romfile=", "-device", "virtio-rng-pci",
 	}
 	if pcap != "" {
@@ -210,7 +204,7 @@ func (g *Guest) kill() {
 // from it; one of this process must be opened after the change.
 func (g *Guest) SetMTU(ctx context.Context, bytes int) error {
 	mtu := strconv.Itoa(bytes)
-	if err := run("ip", "link", "set", tapName, "mtu", mtu); err != nil {
+	if err := run("ip", "link", "set", TapName, "mtu", mtu); err != nil {
 		return err
 	}
 	_, err := g.Shell(ctx, "ip link set eth0 mtu "+mtu)
