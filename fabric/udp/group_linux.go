@@ -40,6 +40,12 @@ func (p *Port) JoinGroup(g ib.GID) error {
 	if err != nil {
 		return fmt.Errorf("udp: join %v on %v: %w", AddrFromGID(g), p.local, err)
 	}
+	if p.watch != nil {
+		if err := p.watch.add(fd, unix.EPOLLIN); err != nil {
+			fdspace.Close(fd)
+			return fmt.Errorf("udp: join %v on %v: %w", AddrFromGID(g), p.local, err)
+		}
+	}
 	more := append(slices.Clone(groups), &rxSock{fd: fd, gid: g})
 	p.groups.Store(&more)
 	p.wakeForGroups()

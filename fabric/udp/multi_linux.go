@@ -21,10 +21,11 @@ import (
 // ReadBatch, WriteBatch, Counters and Use belong to the port's owner. Wait may run beside
 // them in one other goroutine; Wake and Close may be called from anywhere.
 type Multi struct {
-	cfg  Config // of each socket, but for the address
-	gid  ib.GID
-	life life
-	wake waiter
+	cfg   Config // of each socket, but for the address
+	gid   ib.GID
+	life  life
+	wake  waiter
+	watch *watch // nil unless the host waits for many ports; fixed by Watch
 
 	ports    atomic.Pointer[[]*Port] // replaced as a whole by the owner
 	turn     int                     // the socket that is read first next time
@@ -127,6 +128,7 @@ func (m *Multi) Use(next []*Port, mtu int) {
 			p.setMTU(mtu)
 		}
 	}
+	m.watchNew(*m.ports.Load(), next)
 	m.ports.Store(&next)
 	m.moveGroups(next)
 	m.Wake()

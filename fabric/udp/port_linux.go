@@ -38,6 +38,7 @@ type Port struct {
 
 	shares   int // sockets that Share has opened
 	waiter   waiter
+	watch    *watch // nil unless the host waits for many ports; fixed by Watch
 	degraded atomic.Pointer[GSODisabledError]
 }
 

@@ -61,13 +61,13 @@ func (p *Port) WriteBatch(src []fabric.Datagram) (int, error) {
 		switch outcome {
 		case sendBlocked:
 			p.counters.TxBackpressure++
-			p.waiter.blocked.Store(true)
+			p.setBlocked(true)
 			return n, nil
 		case sendClosed:
 			return n, fabric.ErrClosed
 		}
 	}
-	p.waiter.blocked.Store(false)
+	p.setBlocked(false)
 	return n, nil
 }
 
