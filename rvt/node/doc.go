@@ -22,6 +22,9 @@
 // when the counter has stood still for such a nap it takes over. A caller that is about to block says so
 // with [Node.Park], and the background goroutine takes over at once.
 //
+// A host with many nodes has one thread for all of them instead: Manual nodes, a loop that
+// waits for all ports at once, and [Node.Turn].
+//
 // # What waits, and for how long
 //
 // A send and a receive cost more than all the rest of a small message. If the program

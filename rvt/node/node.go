@@ -48,6 +48,7 @@ type Node struct {
 	arena   []byte            // frames of one batch, back to back
 	tx      []fabric.Datagram // what was built; tx[txHead:] still has to go
 	txHead  int
+	wrote   bool // the port has taken frames since the Turn began
 	blocked bool // the port or the loopback queue took less than it was offered
 	budget  budget
 	loop    loopback
@@ -78,9 +79,7 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 		n.now = Now
 	}
 	n.wait, _ = port.(fabric.Waiter)
-	if cfg.Manual {
-		close(n.done)
-	} else {
+	if !cfg.Manual {
 		go n.run()
 	}
 	return n, nil
@@ -93,8 +92,8 @@ func (n *Node) Port() fabric.Port { return n.port }
 // Now reads the node's clock.
 func (n *Node) Now() vtime.Time { return n.now() }
 
-// Done is closed when the background goroutine has ended: the node was closed or has
-// failed. It says nothing about a Manual node.
+// Done is closed when the node was closed or has failed, and its background goroutine, if
+// it has one, has ended.
 func (n *Node) Done() <-chan struct{} { return n.done }
 
 // Progress makes one pass: it reads what has arrived, runs timers that are due, and
@@ -323,6 +322,9 @@ func (n *Node) fail(err error) {
 	if n.cfg.Events != nil {
 		n.cfg.Events([]rvt.Event{{Type: ib.EventDeviceFatal}})
 	}
+	if n.cfg.Manual {
+		close(n.done)
+	}
 	if n.wait != nil {
 		n.wait.Wake() // the background goroutine ends
 	}
@@ -339,6 +341,9 @@ func (n *Node) Close() error {
 	}
 	n.closed = true
 	n.stopped.Store(true)
+	if n.cfg.Manual && n.err == nil {
+		close(n.done)
+	}
 	n.mu.Unlock()
 	close(n.quit)
 	err := n.port.Close() // ends a Wait

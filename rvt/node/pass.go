@@ -27,19 +27,24 @@ func frameBytes(m ib.MTU) int { return maxHeaderBytes + m.Bytes() + 3 + wire.ICR
 
 // pass does everything that there is to do now, within bounds. It reports whether
 // there was anything, and so whether another pass may find more.
-func (n *Node) pass() (worked bool) {
+func (n *Node) pass() (worked bool) { return n.do(Work{Packets: true}) }
+
+// do is a pass by somebody who may know that there is nothing in the port.
+func (n *Node) do(w Work) (worked bool) {
 	if n.stopped.Load() {
 		return false
 	}
 	n.stats.Passes++
 	n.deferred = 0
 	now := n.now()
-	if n.rung.Load() && n.rung.Swap(false) && n.cfg.Doorbells != nil {
+	if (n.rung.Load() && n.rung.Swap(false) || w.Doorbells) && n.cfg.Doorbells != nil {
 		n.cfg.Doorbells(n.dev)
 	}
+	// What answers are late for may be waiting in the port.
+	read := w.Packets || n.deadline() <= now
 	for round := 0; ; round++ {
 		got, drained := n.receiveLoopback(now), true
-		if round == 0 {
+		if round == 0 && read {
 			var k int
 			k, drained = n.receive(now)
 			got = got || k > 0
@@ -258,6 +263,7 @@ func (n *Node) runLength() int {
 func (n *Node) write(k int) bool {
 	end := n.txHead + k
 	sent, err := n.port.WriteBatch(n.tx[n.txHead:end])
+	n.wrote = n.wrote || sent > 0
 	n.txHead += min(max(sent, 0), k)
 	switch {
 	case errors.Is(err, fabric.ErrClosed):
