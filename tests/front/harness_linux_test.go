@@ -231,10 +231,8 @@ func (s *site) launch(flags ...string) {
 			s.t.Errorf("down: %v\n%s", err, out)
 		}
 		log, _ := os.ReadFile(filepath.Join(s.dir, "rvtsim", "default.log"))
-		for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
-			if bytes.Contains(log, []byte(bad)) {
-				s.t.Errorf("the daemon: %s", bad)
-			}
+		if why := crash(log); why != "" {
+			s.t.Errorf("the daemon went wrong:\n%s", why)
 		}
 		s.whereItRan(string(log))
 		if s.t.Failed() {
@@ -257,6 +255,24 @@ func (s *site) whereItRan(log string) {
 			return // one says it all
 		}
 	}
+}
+
+// crash is the beginning of what the runtime has written into a log when the process went
+// wrong; empty if it did not. The beginning says why, and is the first to get lost in a long
+// list of goroutines.
+func crash(log []byte) string {
+	at := -1
+	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:", "unexpected fault address", "SIGSEGV", "SIGBUS", "SIGABRT", "SIGQUIT", "runtime:"} {
+		if i := bytes.Index(log, []byte(bad)); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return ""
+	}
+	at = bytes.LastIndexByte(log[:at], '\n') + 1
+	lines := bytes.SplitN(log[at:], []byte("\n"), 100)
+	return string(bytes.Join(lines[:len(lines)-1], []byte("\n")))
 }
 
 // command is rvtsim with arguments.
@@ -502,4 +518,12 @@ func fewer[T any](n int, list []T) []T {
 		return list[:min(n, len(list))]
 	}
 	return list
+}
+
+func TestCrash(t *testing.T) {
+	require.Empty(t, crash([]byte("time=1 level=INFO msg=attach\n")))
+	got := crash([]byte("time=1 level=INFO msg=attach\nSIGBUS: bus error\ngoroutine 1\n" + strings.Repeat("x\n", 1000)))
+	require.True(t, strings.HasPrefix(got, "SIGBUS: bus error\ngoroutine 1\nx"), got)
+	require.Less(t, len(got), 300)
+	require.Equal(t, "fatal error: all", crash([]byte("fatal error: all\n")))
 }
