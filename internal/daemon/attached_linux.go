@@ -47,7 +47,7 @@ func newAttached(h *hosted, token uint64) (*attached, error) {
 	a.efd = fdspace.Keep(a.efd)
 	if a.ctx, err = h.uv.Open(a.rings); err == nil {
 		a.ctx.Owner = a
-		err = h.bells.add(a)
+		err = h.hear(a)
 	}
 	if err != nil {
 		a.rings.close()
@@ -93,7 +93,7 @@ func (a *attached) close() {
 		a.cm.close()
 		return
 	}
-	a.h.bells.remove(a)
+	a.h.unhear(a)
 	a.ctx.Close()
 	done := false
 	a.h.Do(func(*rvt.Device, vtime.Time) {

@@ -45,8 +45,8 @@ type bound struct {
 }
 
 // hostBound opens a node on the network device that cfg names.
-func hostBound(cfg NodeConfig, abi string, d *desk, moved func(*hosted)) (*hosted, error) {
-	h := newHosted(cfg, d, moved)
+func hostBound(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted)) (*hosted, error) {
+	h := newHosted(cfg, d, l, moved)
 	b := &bound{h: h, log: d.log, quit: make(chan struct{}), done: make(chan struct{}), table: gidtable.New(gidtable.Size)}
 	opened := make(chan error)
 	go func() {

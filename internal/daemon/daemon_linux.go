@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type Daemon struct {
 	heir    *heir
 	faults  *faults
 	desk    *desk
+	loops   []*loop        // fixed once the daemon is open
 	wg      sync.WaitGroup // accept loop and connections
 	stopped chan struct{}  // closed when somebody asked for the end
 	once    sync.Once
@@ -87,6 +89,9 @@ func (d *Daemon) open() error {
 	if d.faults, err = newFaults(d); err != nil {
 		return err
 	}
+	if err := d.startLoops(); err != nil {
+		return err
+	}
 	for _, nc := range d.cfg.Nodes {
 		h, err := d.host(nc)
 		if err != nil {
@@ -117,6 +122,9 @@ func (d *Daemon) release() {
 	}
 	for _, h := range append(slices.Clone(d.all()), d.dead...) {
 		_ = h.close()
+	}
+	for _, l := range d.loops {
+		l.close()
 	}
 	d.desk.close()
 	d.heir.settle()
@@ -238,8 +246,28 @@ func (d *Daemon) all() []*hosted {
 	return nil
 }
 
+// loopOf returns the loop that drives the node of that name.
+func (d *Daemon) loopOf(name string) *loop {
+	i := slices.IndexFunc(d.cfg.Nodes, func(n NodeConfig) bool { return n.Name == name })
+	return d.loops[max(i, 0)%len(d.loops)]
+}
+
+// startLoops starts as many loops as suit the machine. Where processors are few, nodes
+// that share a thread answer each other soonest: every other thread that has to be woken
+// for a message competes with the programs that wait for it.
+func (d *Daemon) startLoops() error {
+	for range max(1, min(runtime.NumCPU()/4, len(d.cfg.Nodes))) {
+		l, err := newLoop()
+		if err != nil {
+			return err
+		}
+		d.loops = append(d.loops, l)
+	}
+	return nil
+}
+
 func (d *Daemon) host(nc NodeConfig) (*hosted, error) {
-	h, err := host(nc, d.cfg.ABI, d.desk, d.faults.moved)
+	h, err := host(nc, d.cfg.ABI, d.desk, d.loopOf(nc.Name), d.faults.moved)
 	if err == nil {
 		h.heir, h.abi = d.heir, d.cfg.ABI
 	}

@@ -7,10 +7,11 @@
 //
 //   - Each connection has a goroutine that blocks in recvmsg, serves one command after
 //     the other, and ends with the program.
-//   - Each node has one goroutine for doorbells. It blocks in epoll_wait on the event
-//     descriptors of the node's contexts; the runtime's poller is not involved.
-//   - Each [node.Node] has its own background goroutine, which waits for packets and
-//     timers.
+//   - One thread drives all nodes (one for each four processors, if there are as many
+//     nodes): it waits for doorbells, packets and timers with one epoll_pwait2, and works
+//     until nothing is left. The runtime's poller is not involved. See loop_linux.go.
+//   - In a program that hosts itself the program's own threads drive the node, see
+//     [Engine]; a goroutine listens to the doorbells of its children.
 //
 // All of them enter the device through node.Node, one at a time.
 //
@@ -18,8 +19,9 @@
 //
 // A doorbell is a 32-bit word in memory that program and daemon share, and an eventfd.
 // The program exchanges the word with 1 after it has filled its ring, and writes to the
-// eventfd only if it was 0. The daemon sets it to 0 and then looks at the rings, so
-// whatever is posted after the look rings again.
+// eventfd only if it was 0. The daemon sets it to 0 before its last look at the rings, so
+// whatever is posted after the look rings again. While it works, and while it expects a
+// stream to go on, it leaves the word set and looks at the rings by itself.
 //
 // # When the daemon dies
 //

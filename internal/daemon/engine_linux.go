@@ -94,7 +94,7 @@ func (e *Engine) start(granted []byte, port int) error {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	e.h = newHosted(g.Node, newDesk(log), nil)
+	e.h = newHosted(g.Node, newDesk(log), nil, nil)
 	e.h.seat = g.Seat
 	e.h.groups = groups{port: p, count: map[ib.GID]int{}}
 	if err := e.h.startAt(p, g.ABI); err != nil {

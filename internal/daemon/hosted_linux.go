@@ -29,7 +29,9 @@ type hosted struct {
 	cfg      NodeConfig
 	node     *node.Node
 	uv       *uverbs.Device
-	bells    *bells
+	loop     *loop   // drives the node; nil in a program
+	driven   *driven // as its loop sees the node
+	bells    *bells  // what hears doorbells in a program, for its children
 	heir     *heir
 	abi      string
 	cm       *cmHost
@@ -58,14 +60,16 @@ type hosted struct {
 
 var _ uverbs.Host = (*hosted)(nil)
 
-func newHosted(cfg NodeConfig, d *desk, moved func(*hosted)) *hosted {
-	return &hosted{cfg: cfg, desk: d, moved: moved, stop: make(chan struct{})}
+// newHosted returns a node that is not open. l drives it; nil means that it drives itself
+// as its program lets it.
+func newHosted(cfg NodeConfig, d *desk, l *loop, moved func(*hosted)) *hosted {
+	return &hosted{cfg: cfg, desk: d, loop: l, moved: moved, stop: make(chan struct{})}
 }
 
 // host opens the node's port and starts it.
-func host(cfg NodeConfig, abi string, d *desk, moved func(*hosted)) (*hosted, error) {
+func host(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted)) (*hosted, error) {
 	if cfg.Netdev != "" {
-		return hostBound(cfg, abi, d, moved)
+		return hostBound(cfg, abi, d, l, moved)
 	}
 	pc := udp.DefaultConfig(udp.GIDFromAddr(cfg.Address.Addr()))
 	pc.Port, pc.Now = cfg.Address.Port(), node.Now
@@ -73,7 +77,7 @@ func host(cfg NodeConfig, abi string, d *desk, moved func(*hosted)) (*hosted, er
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
-	h := newHosted(cfg, d, moved)
+	h := newHosted(cfg, d, l, moved)
 	h.udp, h.port, h.segments = port, pc, port.Details().GSOSegments
 	if err := h.startAt(port, abi); err != nil {
 		_ = port.Close()
@@ -91,7 +95,7 @@ func (h *hosted) startAt(port *udp.Port, abi string) error {
 
 // start makes the device and drives it. dc has its address and MTU, uc its network
 // device. The port belongs to the node if it succeeds.
-func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.DeviceConfig) error {
+func (h *hosted) start(port watched, abi string, dc rvt.Config, uc uverbs.DeviceConfig) error {
 	h.abi = abi
 	dc.FirstQPN, dc.LastQPN = h.seat.span()
 	dc.StartQPN, dc.Seed = h.seat.Start, uint64(dc.GIDs[0][15])+uint64(h.seat.Index)<<8
@@ -116,11 +120,11 @@ func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.De
 	}
 	h.uv = uverbs.NewDevice(h, uc)
 	h.impaired = fabric.NewImpaired(port, nil, node.Now)
-	if err := h.drive(dev, h.impaired); err != nil {
-		return err
-	}
 	if h.seat.Index > 0 {
-		return nil // a part of a node in a program: the daemon makes its connections
+		return h.driveItself(dev) // a part of a node in a program: the daemon makes its connections
+	}
+	if err := h.drive(dev, port); err != nil {
+		return err
 	}
 	if h.guard != nil {
 		h.looking.Go(func() { h.look(h.stop) })
@@ -131,20 +135,49 @@ func (h *hosted) start(port fabric.Port, abi string, dc rvt.Config, uc uverbs.De
 	return nil
 }
 
-// drive starts the loops that drive the device.
-func (h *hosted) drive(dev *rvt.Device, port fabric.Port) (err error) {
-	nc := node.Config{Events: h.events, Doorbells: h.scan}
-	if h.seat.Index > 0 { // whoever polls a queue of this process drives
-		nc.AckDelay, nc.Linger = node.AckDelay, node.Linger
+// drive lets the loop drive the device. port is the node's own; packets go through what
+// is in front of it.
+func (h *hosted) drive(dev *rvt.Device, port watched) (err error) {
+	h.driven = &driven{port: port, due: vtime.Never}
+	h.node, err = node.New(dev, h.impaired, node.Config{Manual: true, Events: h.events, Doorbells: h.driven.answer})
+	if err != nil {
+		return err
 	}
-	if h.node, err = node.New(dev, port, nc); err != nil {
+	h.driven.node = h.node
+	if err = h.loop.drive(h.driven); err != nil {
+		_ = h.node.Close()
+	}
+	return err
+}
+
+// driveItself starts the node of a program: the program's own calls drive it, and a
+// goroutine when there are none.
+func (h *hosted) driveItself(dev *rvt.Device) (err error) {
+	nc := node.Config{Events: h.events, Doorbells: h.scan, AckDelay: node.AckDelay, Linger: node.Linger}
+	if h.node, err = node.New(dev, h.impaired, nc); err != nil {
 		return err
 	}
 	if h.bells, err = newBells(h.ring); err != nil {
 		_ = h.node.Close()
-		return err
 	}
-	return nil
+	return err
+}
+
+// hear listens to the doorbell of a context.
+func (h *hosted) hear(a *attached) error {
+	if h.bells != nil {
+		return h.bells.add(a)
+	}
+	return h.loop.add(h.driven, a)
+}
+
+// unhear ends what hear began.
+func (h *hosted) unhear(a *attached) {
+	if h.bells != nil {
+		h.bells.remove(a)
+		return
+	}
+	h.loop.remove(a)
 }
 
 // guidOf makes a node GUID that differs between addresses: programs tell devices apart
@@ -170,7 +203,7 @@ func (h *hosted) events(evs []rvt.Event) {
 	}
 }
 
-// ring serves the doorbells of contexts. The word is cleared before the rings are
+// ring serves the doorbells of contexts of a program. The word is cleared before the rings are
 // looked at: see the package comment. The owner of the device also owns attached.open,
 // so the memory is there.
 func (h *hosted) ring(rung []*attached) {
@@ -192,8 +225,13 @@ func (h *hosted) close() error {
 	h.unbind()
 	close(h.stop)
 	h.looking.Wait()
-	h.bells.close()
+	if h.bells != nil {
+		h.bells.close()
+	}
 	err := h.node.Close()
+	if h.driven != nil {
+		h.loop.forget(h.driven.tag)
+	}
 	h.seats.close()
 	return err
 }

@@ -38,7 +38,8 @@ var _ mr.Memory = (*ProcMem)(nil)
 const (
 	// maxIovec is the most pieces in one system call (UIO_MAXIOV).
 	maxIovec = 1024
-	// vmFrom is the number of bytes from which process_vm_* pays for one piece.
+	// vmFrom is the number of bytes from which process_vm_* pays for one piece. A write
+	// with a tail is two, which it does with one call.
 	vmFrom = 64 << 10
 	// tailBytes are written last, so that a program that polls the end of a message
 	// finds the rest in place.
@@ -116,8 +117,7 @@ func (m *ProcMem) batch(ops []mr.Op, write bool) int {
 	if total == 0 {
 		return n
 	}
-	single := len(m.remote) == 1 || write && len(m.remote) == 2 && m.remote[0].Base+uintptr(m.remote[0].Len) == m.remote[1].Base
-	if m.memFD >= 0 && (!m.vm || single && total < vmFrom) {
+	if m.memFD >= 0 && (!m.vm || len(m.remote) == 1 && total < vmFrom) {
 		return m.pieces(ops[:n], write)
 	}
 	var got int
