@@ -34,6 +34,11 @@ func postSend(k *call) error {
 		return err
 	}
 	n, err := k.d.PostSend(o.q, wrs)
+	if o.journal != nil {
+		for i := range wrs[:n] {
+			o.journal.add(wrs[i].WRID)
+		}
+	}
 	k.d.FlushRecv(o.q)
 	return k.posted(n, err)
 }

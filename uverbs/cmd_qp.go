@@ -16,6 +16,7 @@ type qpObj struct {
 	q          *qp.QP
 	pd         *pdObj
 	sq         *sqRing  // nil if sends come inside the write()
+	journal    *journal // names those for the host's heir; nil if it has none
 	rq         recvRing // nil with an SRQ, or if receives come inside the write()
 	sqRing     ring
 	rqRing     ring
@@ -211,6 +212,15 @@ func (o *qpObj) makeRings(init *qp.InitAttr) error {
 		}
 		o.sqRing, o.sq = r, newSQRing(b, n.MaxSendWR, n.MaxSendSGE, n.MaxInlineData)
 		init.SQ = o.sq
+		return nil
+	}
+	if _, ok := c.mem.(Heir); ok {
+		r, b, err := c.alloc(verb, journalBytes(n.MaxSendWR))
+		if err != nil {
+			return err
+		}
+		o.sqRing, o.journal = r, newJournal(b, n.MaxSendWR)
+		init.SQ = o.journal
 	}
 	return nil
 }
@@ -373,6 +383,9 @@ func (k *call) modifyQP(cmd *modifyQP) error {
 func (o *qpObj) reset(d *rvt.Device) {
 	if o.sq != nil {
 		o.sq.reset()
+	}
+	if o.journal != nil {
+		o.journal.reset()
 	}
 	if o.rq != nil && !d.Config().Profile.RQKeptOnReset {
 		o.rq.drop()

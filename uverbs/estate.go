@@ -30,7 +30,7 @@ type Bequest struct {
 	QPN    uint32 `json:"qpn,omitempty"`     // 0: it is a completion queue
 	SendCQ uint32 `json:"send_cq,omitempty"` // handles
 	RecvCQ uint32 `json:"recv_cq,omitempty"`
-	SQ     Span   `json:"sq,omitzero"` // empty if sends come inside the write()
+	SQ     Span   `json:"sq,omitzero"` // a journal if sends come inside the write()
 	RQ     Span   `json:"rq,omitzero"` // empty with a shared receive queue
 }
 
@@ -173,6 +173,9 @@ func (o *qpObj) bequeath(sendCQ, recvCQ uint32) {
 	b := Bequest{QPN: uint32(o.q.QPN), SendCQ: sendCQ, RecvCQ: recvCQ}
 	if o.sq != nil {
 		b.SQ = Span{Offset: o.sqRing.offset, Size: o.sqRing.size, Slots: int(o.sq.q.mask) + 1, Stride: 1 << o.sq.q.elem}
+	}
+	if o.journal != nil {
+		b.SQ = o.journal.span(o.sqRing)
 	}
 	switch r := o.rq.(type) {
 	case *rxeRQ:

@@ -81,3 +81,43 @@ func TestSettle(t *testing.T) {
 		})
 	}
 }
+
+// TestJournal wraps the journal of a queue pair whose sends come inside the write(): the
+// heir finds those that are under way.
+func TestJournal(t *testing.T) {
+	const maxWR = 3
+	size := journalBytes(maxWR)
+	b := make([]byte, size)
+	j := newJournal(b, maxWR)
+	queue := make([]byte, 1<<16)
+	under := func() (ids []uint64) {
+		e := &Estate{ABI: ABIRVT, Objects: map[uint32]Bequest{
+			1: {CQ: Span{Offset: 1, Size: 1 << 16, Slots: 16, Stride: 64}},
+			2: {QPN: 77, SendCQ: 1, RecvCQ: 1, SQ: j.span(ring{offset: 2, size: size})},
+		}}
+		clear(queue)
+		e.Settle(func(off uint64, _ int) []byte { return map[uint64][]byte{1: queue, 2: b}[off] })
+		for _, wc := range found(e, func(uint64, int) []byte { return queue }) {
+			if wc.Status == ib.WCWRFlushErr {
+				ids = append(ids, wc.WRID)
+			}
+		}
+		return ids
+	}
+	require.Empty(t, under())
+	for id := range uint64(10) {
+		for k := range uint64(maxWR) {
+			j.add(3*id + k)
+		}
+		require.Equal(t, []uint64{3 * id, 3*id + 1, 3*id + 2}, under(), "all slots")
+		j.Retired()
+		require.Equal(t, []uint64{3*id + 1, 3*id + 2}, under())
+		if id%2 == 0 {
+			j.Retired()
+			j.Retired()
+		} else {
+			j.reset()
+		}
+		require.Empty(t, under())
+	}
+}

@@ -151,14 +151,19 @@ func TestDaemonGoes(t *testing.T) {
 		for _, abi := range []string{"rxe", "rvt"} {
 			t.Run(signal.String()+"/"+abi, func(t *testing.T) {
 				s := up(t, 1, "--abi", abi)
-				waits, polls := s.start("n1", program(t, "victim"), "wait"), s.start("n1", program(t, "victim"), "poll")
+				waits := s.start("n1", program(t, "victim"), "wait")
+				polls := []*running{s.start("n1", program(t, "victim"), "poll"), s.start("n1", program(t, "victim"), "sends")}
 				waits.until("ready")
-				polls.until("polls")
+				for _, p := range polls {
+					p.until("polls")
+				}
 				require.NoError(t, syscall.Kill(s.report().PID, signal))
 				require.NoError(t, waits.wait(), "%s", waits.output())
 				require.Contains(t, waits.output(), "fatal")
-				require.NoError(t, polls.wait(), "%s", polls.output())
-				require.Contains(t, polls.output(), "noticed")
+				for _, p := range polls {
+					require.NoError(t, p.wait(), "%s", p.output())
+					require.Contains(t, p.output(), "noticed")
+				}
 			})
 		}
 	}

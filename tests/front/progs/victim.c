@@ -32,6 +32,21 @@ int main(int argc, char **argv)
 		puts("noticed");
 		return 0;
 	}
+	if (argc > 1 && !strcmp(argv[1], "sends")) { /* likewise, with sends that nobody takes */
+		struct ibv_wc wc;
+		for (int i = 0; i < 3; i++)
+			CHECK(!post_send(&p, p.buf, 10));
+		puts("polls");
+		fflush(stdout);
+		for (int i = 0; i < 3; i++) {
+			while (!ibv_poll_cq(p.a.cq, 1, &wc))
+				sched_yield();
+			CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 2 && wc.qp_num == p.a.qp->qp_num);
+		}
+		CHECK(!ibv_poll_cq(p.a.cq, 1, &wc));
+		puts("noticed");
+		return 0;
+	}
 	if (argc > 1) { /* wait for the event */
 		struct ibv_async_event ev;
 		if (!ibv_get_async_event(ctx, &ev)) {
