@@ -30,7 +30,7 @@ func (n *Node) Turn(w Work) (sent bool, due vtime.Time) {
 	switch {
 	case n.stopped.Load():
 		return n.wrote, vtime.Never
-	case n.loop.len() > 0 || n.dev.Pending() && !n.blocked:
+	case n.loop.len() > 0 || n.dev.Pending() && !n.blocked && !n.hold.active():
 		return n.wrote, 0
 	case n.txHead < len(n.tx):
 		return n.wrote, vtime.Min(n.sleepUntil, n.now().Add(blockedWait))
