@@ -123,6 +123,10 @@ bench: ## benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for be
 	@mkdir -p out
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee out/bench.txt
 
+.PHONY: bench-sim
+bench-sim: ## virtual time: cost per event from 2 to 10,000 nodes, bytes per idle node and queue pair
+	go test -run 'IsSmall|TenThousand' -v -bench 'World|Writes' -benchtime 2000000x -count $(COUNT) ./sim | grep -E 'bytes per|Benchmark|^(ok|FAIL|---)'
+
 .PHONY: versus
 versus: build ## unmodified perftest against UCX over TCP, in PAIRS pairs; appends to BENCHMARKS.md
 	go run ./tools/versus -pairs $(PAIRS)

@@ -52,6 +52,9 @@ var ErrGone = errors.New("mr: the memory's owner is gone")
 type Slice struct {
 	Base uint64
 	Buf  []byte
+	// Void says that the contents mean nothing: Buf is zero, may be shared with other
+	// Slices, and what is written to it vanishes, after the usual checks.
+	Void bool
 }
 
 // NewSlice returns a Memory whose addresses run from base to base+len(buf).
@@ -84,7 +87,9 @@ func (s *Slice) WriteV(ops []Op) (int, error) {
 		if err != nil {
 			return i, err
 		}
-		copy(b, ops[i].Buf)
+		if !s.Void {
+			copy(b, ops[i].Buf)
+		}
 	}
 	return len(ops), nil
 }

@@ -41,6 +41,8 @@ type Env struct {
 	Poison bool
 
 	events  []Event
+	tell    bool     // keep shown
+	shown   []*cq.CQ // queues with completions that Publish showed, if somebody asks
 	dirty   []*cq.CQ // queues with staged completions
 	segs    []mr.Seg
 	scratch []byte // small values on their way to memory; see Flush
@@ -161,11 +163,24 @@ func (e *Env) Publish() {
 			kept = append(kept, c)
 			continue
 		}
+		if e.tell {
+			e.shown = append(e.shown, c)
+		}
 		if c.Publish() {
 			e.events = append(e.events, Event{Comp: true, CQ: c})
 		}
 	}
 	e.dirty = kept
+}
+
+// Shown returns the queues whose completions were shown since the last call, in order; a
+// queue may be there twice. From the first call on they are kept. The slice is valid until
+// the next input.
+func (e *Env) Shown() []*cq.CQ {
+	e.tell = true
+	s := e.shown
+	e.shown = e.shown[:0]
+	return s
 }
 
 // Unstage forgets the staged completions of a queue that is destroyed.

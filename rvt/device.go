@@ -32,6 +32,7 @@ type Device struct {
 	pds     map[mr.PD]*PD
 	nextPD  mr.PD
 	qps     map[ib.QPN]*qp.QP
+	recent  *qp.QP // whose packet came last, if it is in qps
 	nextQPN ib.QPN
 	handles uint32
 	cqs     int
@@ -119,9 +120,12 @@ func (d *Device) receive(now vtime.Time, path *wire.Path, pkt *wire.Packet) wire
 	case pkt.DestQP == ib.QPNMulticast && pkt.Opcode != ib.OpcodeCNP:
 		return d.receiveMulticast(now, path, pkt)
 	}
-	q := d.qps[pkt.DestQP]
-	if q == nil {
-		return wire.DropNoQP
+	q := d.recent
+	if q == nil || q.QPN != pkt.DestQP {
+		if q = d.qps[pkt.DestQP]; q == nil {
+			return wire.DropNoQP
+		}
+		d.recent = q
 	}
 	if pkt.Opcode == ib.OpcodeCNP {
 		return q.ReceiveCNP(now, path, pkt)
@@ -230,6 +234,10 @@ func (d *Device) fault(f *mr.Fault) {
 
 // PollEvents moves events to dst and returns their number.
 func (d *Device) PollEvents(dst []Event) int { return d.env.PollEvents(dst) }
+
+// Shown returns the completion queues that got something to poll since the last call; see
+// [qp.Env.Shown]. It is for owners that step programs only when there is a reason.
+func (d *Device) Shown() []*cq.CQ { return d.env.Shown() }
 
 // HasEvents reports whether PollEvents would return any.
 func (d *Device) HasEvents() bool { return d.env.HasEvents() }

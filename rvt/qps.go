@@ -101,6 +101,12 @@ func (d *Device) Owns(n ib.QPN) bool {
 	return (d.cfg.FirstQPN == 0 || n >= d.cfg.FirstQPN) && (d.cfg.LastQPN == 0 || n <= d.cfg.LastQPN)
 }
 
+// forget takes a QP out of the table.
+func (d *Device) forget(q *qp.QP) {
+	delete(d.qps, q.QPN)
+	d.recent = nil
+}
+
 // QP finds a QP by its number, nil if there is none.
 func (d *Device) QP(n ib.QPN) *qp.QP { return d.qps[n] }
 
@@ -109,7 +115,7 @@ func (d *Device) Renumber(q *qp.QP, n ib.QPN) error {
 	if q.State != ib.StateReset || n < 2 || n >= ib.QPNMulticast || d.qps[n] != nil {
 		return ib.NewVerbError(ib.EINVAL, "renumber", q.String(), "the QP is not in RESET or the number "+n.String()+" is taken")
 	}
-	delete(d.qps, q.QPN)
+	d.forget(q)
 	q.Renumber(n)
 	d.qps[n] = q
 	return nil
@@ -149,7 +155,7 @@ func (d *Device) DestroyQP(now vtime.Time, q *qp.QP) error {
 	d.dequeue(q)
 	q.Destroy = true
 	d.env.Keys.ReleaseQP(q.QPN)
-	delete(d.qps, q.QPN)
+	d.forget(q)
 	q.SendCQ.Release()
 	q.RecvCQ.Release()
 	if q.SRQ != nil {

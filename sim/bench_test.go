@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -30,23 +31,63 @@ func busyWorld(t testing.TB, nodes int) *World {
 	return w
 }
 
-// BenchmarkWorld counts events: arrivals and timers. The cost of one should not depend
-// on the number of nodes.
+// sizes are the numbers of nodes of a curve.
+var sizes = []int{2, 10, 100, 1000, 10_000}
+
+// BenchmarkWorld counts events: arrivals, timers and calls. The cost of one should not
+// depend on the number of nodes. Messages of 64 bytes, in bursts of eight.
 func BenchmarkWorld(b *testing.B) {
-	for _, nodes := range []int{2, 10, 100, 1000, 10_000} {
-		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
-			w := busyWorld(b, nodes)
-			w.Run(vtime.Time(20 * time.Microsecond)) // everything has its size
-			b.ReportAllocs()
-			b.ResetTimer()
-			cpu := cpuTime()
-			until := w.stats.Events + uint64(b.N)
-			for w.stats.Events < until && w.Step() {
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-			b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/event")
-		})
+	for _, nodes := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) { measure(b, nodes, busyWorld) })
 	}
+}
+
+// BenchmarkWrites is the other extreme: WRITEs of 64 KiB through a switch, in packets of
+// 4 KiB that arrive one by one, so that every event is at another node.
+func BenchmarkWrites(b *testing.B) {
+	for _, nodes := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) { measure(b, nodes, writeWorld) })
+	}
+}
+
+// writeWorld is a ring of nodes at a switch, each writing to the next one without end.
+func writeWorld(t testing.TB, nodes int) *World {
+	link := mem.LinkConfig{Latency: time.Microsecond, BandwidthBitsPerSecond: 100e9}
+	w := newWorld(t, Config{Seed: 1, Network: mem.Config{Default: link}}, nodes)
+	at := w.Network().AddSwitch()
+	s := workload.DefaultSpec()
+	s.Ops = []workload.WeightedOp{{Op: ib.WRRDMAWrite, Weight: 1}}
+	s.Sizes, s.Count, s.Depth, s.Verify = workload.Fixed(64<<10), 0, 4, false
+	for _, n := range w.Nodes() {
+		require.NoError(t, w.Network().Plug(n.Index, at, link))
+	}
+	for i, n := range w.Nodes() {
+		_, err := w.AddFlow(s, n, w.Nodes()[(i+1)%nodes])
+		require.NoError(t, err)
+	}
+	return w
+}
+
+// measure runs a world for b.N events after everything has its size.
+func measure(b *testing.B, nodes int, build func(testing.TB, int) *World) {
+	before := heap()
+	w := build(b, nodes)
+	w.Run(vtime.Time(20 * time.Microsecond))
+	perNode := (heap() - before) / int64(nodes)
+	b.ReportAllocs()
+	b.ResetTimer()
+	cpu, start := cpuTime(), w.stats
+	sent := w.Network().Totals().Sent
+	for until := w.stats.Events + uint64(b.N); w.stats.Events < until && w.Step(); {
+	}
+	b.StopTimer()
+	cpu = cpuTime() - cpu
+	events := float64(w.stats.Events - start.Events)
+	b.ReportMetric(float64(cpu.Nanoseconds())/events, "cpu-ns/event")
+	b.ReportMetric(events/cpu.Seconds(), "events/cpu-s")
+	b.ReportMetric(float64(w.Network().Totals().Sent-sent)/events, "packets/event")
+	b.ReportMetric(float64(perNode), "B/node")
+	runtime.KeepAlive(w)
 }
 
 func TestEventsDoNotAllocate(t *testing.T) {

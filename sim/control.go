@@ -65,6 +65,7 @@ func (w *World) Restart(n *Node) error {
 	}
 	n.Dev, n.dead = dev, false
 	n.polled, n.ready, n.driven, n.watched, n.slots = nil, nil, nil, nil, nil
+	n.due, n.eager = 0, 0
 	w.timers.move(n, vtime.Never)
 	return nil
 }

@@ -17,6 +17,7 @@ func (w *World) settle(n *Node) {
 		w.dispatch(n)
 		busy := w.stepApps(n)
 		busy = w.emit(n) || busy
+		w.notice(n)
 		if !busy && !n.Dev.HasEvents() || n.quiet() {
 			break
 		}
@@ -34,7 +35,7 @@ func (w *World) settle(n *Node) {
 
 // quiet reports whether it is plain that nothing is left to do.
 func (n *Node) quiet() bool {
-	return len(n.polled) == 0 && len(n.ready) == 0 && !n.Dev.HasEvents() && !n.Dev.Pending()
+	return n.due == 0 && n.eager == 0 && len(n.ready) == 0 && !n.Dev.HasEvents() && !n.Dev.Pending()
 }
 
 // rearm makes sure that the node is woken no later than its device's deadline. A key
@@ -104,9 +105,22 @@ func (n *Node) find(ctx any) *appSlot {
 
 // stepApps runs the applications that are ready or polled.
 func (w *World) stepApps(n *Node) (busy bool) {
-	for _, s := range n.polled {
-		busy = s.app.Step(w.now) || busy
+	w.notice(n)
+	for i := 0; i < len(n.polled) && n.due+n.eager > 0; i++ {
+		s := n.polled[i]
+		if !s.due && !s.eager {
+			continue
+		}
+		if s.due {
+			s.due = false
+			n.due--
+		}
+		if s.app.Step(w.now) {
+			busy = true
+			n.wake(s) // it may have more to do
+		}
 		w.scheduleApp(s)
+		w.notice(n)
 	}
 	for len(n.ready) > 0 {
 		s := n.ready[0]
@@ -116,6 +130,18 @@ func (w *World) stepApps(n *Node) (busy bool) {
 		w.scheduleApp(s)
 	}
 	return busy
+}
+
+// notice wakes the programs that have something to poll.
+func (w *World) notice(n *Node) {
+	if len(n.polled) == n.eager {
+		return
+	}
+	for _, c := range n.Dev.Shown() {
+		if s := n.find(c.Context); s != nil && !s.events {
+			n.wake(s)
+		}
+	}
 }
 
 // scheduleApp sees to it that an application is called at its deadline.
@@ -145,14 +171,20 @@ func (w *World) emit(n *Node) (sent bool) {
 }
 
 // send hands packet i of the outbox to the network, which copies the payload: straight
-// from registered memory if it is one piece of an ordinary one.
+// from registered memory if it is one piece of an ordinary one, and not at all if that
+// holds nothing.
 func (w *World) send(n *Node, i int) {
 	p := &w.out.Packets[i]
 	payload := p.Pkt.Payload
 	if p.SegLen > 0 {
 		segs := w.out.Segs[p.SegOff : p.SegOff+p.SegLen]
 		var ok bool
-		if payload, ok = view(segs, p.Len); !ok {
+		var void bool
+		if payload, void, ok = view(segs, p.Len); void {
+			w.net.SendConstant(w.now, n.Index, &p.Path, &p.Pkt, payload)
+			return
+		}
+		if !ok {
 			payload = w.buf[:p.Len]
 			w.out.Gather(&w.gather, i, payload)
 			if faults := w.gather.Read(); len(faults) > 0 {
@@ -165,20 +197,20 @@ func (w *World) send(n *Node, i int) {
 }
 
 // view returns the bytes of a payload in place, if they lie in one piece of a
-// [mr.Slice].
-func view(segs []mr.Seg, n int) ([]byte, bool) {
+// [mr.Slice], and whether they mean nothing.
+func view(segs []mr.Seg, n int) (payload []byte, void, ok bool) {
 	if len(segs) != 1 {
-		return nil, false
+		return nil, false, false
 	}
 	m, ok := segs[0].Mem.(*mr.Slice)
 	if !ok {
-		return nil, false
+		return nil, false, false
 	}
 	off := segs[0].Addr - m.Base
 	if segs[0].Addr < m.Base || off > uint64(len(m.Buf)) || uint64(n) > uint64(len(m.Buf))-off {
-		return nil, false
+		return nil, false, false
 	}
-	return m.Buf[off : off+uint64(n)], true
+	return m.Buf[off : off+uint64(n)], m.Void, true
 }
 
 // JoinMulticast lets packets to a group reach a node. Its device must have attached a

@@ -60,6 +60,11 @@ type EventSink interface{ OnEvent(ev rvt.Event) }
 // its deadline, and after [World.Touch].
 type EventDriven interface{ EventDriven() bool }
 
+// CompletionDriven is an App that may ask to be stepped, though it polls, only when there
+// is something to poll in a completion queue whose Context it is, after one of its events,
+// at its deadline, after [World.Touch], and as long as it does something.
+type CompletionDriven interface{ CompletionDriven() bool }
+
 // Node is one device in a world.
 type Node struct {
 	Dev  *rvt.Device
@@ -69,7 +74,9 @@ type Node struct {
 	// Events counts the asynchronous events that belong to no application.
 	Events [ib.EventWQFatal + 1]uint64
 
-	polled  []*appSlot       // stepped on every event
+	polled  []*appSlot       // not EventDriven, in the order they came
+	due     int              // of these, how many are to be stepped
+	eager   int              // of these, how many are stepped on every event
 	ready   []*appSlot       // of the others, those to be stepped
 	driven  []*appSlot       // all of the others
 	slots   map[App]*appSlot // all; looked up only
@@ -91,7 +98,9 @@ type appSlot struct {
 	node   *Node
 	queued bool       // in Node.ready
 	gone   bool       // its node was restarted
-	events bool       // stepped only when ready
+	events bool       // EventDriven: stepped only when ready
+	eager  bool       // stepped on every event
+	due    bool       // polled and to be stepped
 	wakeAt vtime.Time // earliest call scheduled for its deadline
 }
 
@@ -189,7 +198,12 @@ func (w *World) AddApp(n *Node, a App) {
 		n.wake(s)
 		n.driven = append(n.driven, s)
 	} else {
+		c, ok := a.(CompletionDriven)
+		if s.eager = !ok || !c.CompletionDriven(); s.eager {
+			n.eager++
+		}
 		n.polled = append(n.polled, s)
+		n.wake(s)
 	}
 	if q, ok := a.(interface{ QPs() []*qp.QP }); ok {
 		n.watched = append(n.watched, q.QPs()...)
@@ -279,6 +293,7 @@ func (w *World) call() {
 		}
 		if !c.app.gone {
 			c.app.node.wake(c.app)
+			c.app.node.wakeExpired(c.at)
 			w.settle(c.app.node)
 		}
 		return
@@ -351,13 +366,33 @@ func (w *World) Touch(n *Node) {
 	for _, s := range n.driven {
 		n.wake(s)
 	}
+	for _, s := range n.polled {
+		n.wake(s)
+	}
 	w.settle(n)
 }
 
 // wake has an application stepped soon.
 func (n *Node) wake(s *appSlot) {
-	if s.events && !s.queued {
+	switch {
+	case s.events && !s.queued:
 		s.queued = true
 		n.ready = append(n.ready, s)
+	case !s.events && !s.due:
+		s.due = true
+		n.due++
+	}
+}
+
+// wakeExpired has the polling programs stepped whose deadline has come, so that those which
+// wait for the same instant act together, before their device sends.
+func (n *Node) wakeExpired(now vtime.Time) {
+	if n.eager == len(n.polled) {
+		return
+	}
+	for _, s := range n.polled {
+		if s.wakeAt <= now {
+			n.wake(s)
+		}
 	}
 }

@@ -91,12 +91,14 @@ type Endpoint struct {
 	allowed uint64 // work requests that each QP may post in all; see Spec.HoldAt
 	srqRing recvRing
 
-	tmp *Scratch // not nil
+	tmp    *Scratch // not nil
+	shares bool     // tmp is the owner's
 }
 
-// Scratch is room that an endpoint needs only during a call. Endpoints that share an
-// owner may share it, which keeps it in the cache.
+// Scratch is room that an endpoint needs only during a call, and memory whose contents
+// mean nothing. Endpoints that share an owner may share it, which keeps it in the cache.
 type Scratch struct {
+	void  []byte // only ever zero
 	wcs   [32]cq.WC
 	wrs   []swqe.SendWR
 	sges  []mr.SGE
@@ -105,7 +107,23 @@ type Scratch struct {
 }
 
 // Share makes the endpoint use s instead of room of its own.
-func (e *Endpoint) Share(s *Scratch) { e.tmp = s }
+//
+// Messages of an endpoint that checks no contents then have none: all of its memory is
+// that of the scratch, which stays zero.
+func (e *Endpoint) Share(s *Scratch) { e.tmp, e.shares = s, true }
+
+// void reports whether nobody looks at what the endpoint's memory holds.
+func (e *Endpoint) void() bool {
+	return e.shares && !e.Spec.Verify && !e.Spec.any(swqe.OpAtomic) && e.dev.Config().Guard == nil
+}
+
+// memory returns n bytes of zeros that nobody writes.
+func (s *Scratch) memory(n int) []byte {
+	if len(s.void) < n {
+		s.void = make([]byte, n)
+	}
+	return s.void[:n:n]
+}
 
 // conn is one QP of an endpoint with what it sends and receives.
 type conn struct {
@@ -311,6 +329,10 @@ func (e *Endpoint) Failed() bool {
 	}
 	return e.err != nil
 }
+
+// CompletionDriven reports that without an event, a completion in one of its queues or its
+// deadline the endpoint has nothing to do in a Step.
+func (e *Endpoint) CompletionDriven() bool { return true }
 
 // EventDriven reports whether the endpoint needs a Step only for events.
 func (e *Endpoint) EventDriven() bool { return e.Spec.Events }

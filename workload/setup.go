@@ -75,6 +75,12 @@ func (e *Endpoint) setup(now vtime.Time) error {
 // peer with a twin that it may not use.
 func (e *Endpoint) registerMemory() error {
 	l := &e.lay
+	if e.void() {
+		e.buf = e.tmp.memory(l.total)
+		e.mem = mr.NewSlice(localBase, e.buf)
+		e.mem.Void = true
+		return e.registerRegions()
+	}
 	e.buf = make([]byte, l.total)
 	fillCanary(e.buf)
 	if l.readBytes > 0 {
@@ -86,6 +92,11 @@ func (e *Endpoint) registerMemory() error {
 		}
 	}
 	e.mem = mr.NewSlice(localBase, e.buf)
+	return e.registerRegions()
+}
+
+func (e *Endpoint) registerRegions() error {
+	l := &e.lay
 	var err error
 	e.local, err = e.dev.RegMR(e.pd, e.mem, localBase, uint64(l.remoteAt), localBase, ib.AccessLocalWrite)
 	if err != nil {

@@ -99,6 +99,13 @@ func (f *Frame) load(p *wire.Packet, payload []byte, damage fabric.CorruptKind) 
 	}
 }
 
+// refer fills f with the packet and lets its payload be the sender's, which is not empty.
+func (f *Frame) refer(p *wire.Packet, payload []byte, damage fabric.CorruptKind) {
+	canonical(&f.Packet, p)
+	f.Packet.Payload = payload[:len(payload):len(payload)]
+	f.CorruptICRC = damage == fabric.CorruptICRC
+}
+
 // tamper flips a bit of a payload.
 func tamper(p *wire.Packet, payload []byte) {
 	at, bit := fabric.FlipAt(fabric.InfoOf(p, 0), len(payload))

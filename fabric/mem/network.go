@@ -293,6 +293,8 @@ type transit struct {
 	p       *wire.Packet
 	payload []byte
 	bytes   int // BTH to ICRC
+	// constant says that the payload never changes: frames refer to it.
+	constant bool
 
 	// A multicast packet leaves the node's common egress once, however many members
 	// are behind it.
@@ -308,41 +310,52 @@ type transit struct {
 // comes from no node shows in Totals only, as LossUnreachable.
 func (n *Network) Send(now vtime.Time, from NodeIndex, path *wire.Path, p *wire.Packet, payload []byte) {
 	t := transit{now: now, from: from, path: path, p: p, payload: payload, bytes: encodedBytes(p, payload)}
+	n.send(&t)
+}
+
+// SendConstant is like Send, but the payload is not copied: the caller never changes it.
+func (n *Network) SendConstant(now vtime.Time, from NodeIndex, path *wire.Path, p *wire.Packet, payload []byte) {
+	t := transit{now: now, from: from, path: path, p: p, payload: payload, bytes: encodedBytes(p, payload), constant: true}
+	n.send(&t)
+}
+
+func (n *Network) send(t *transit) {
+	from, path, p, payload := t.from, t.path, t.p, t.payload
 	if from < 0 || int(from) >= len(n.nodes) {
-		n.refuse(&n.stray, &t, fabric.LossUnreachable)
+		n.refuse(&n.stray, t, fabric.LossUnreachable)
 		return
 	}
 	src := &n.nodes[from]
 	switch {
 	case check(p, payload) != wire.DropNone:
-		n.refuse(src, &t, fabric.LossMalformed)
+		n.refuse(src, t, fabric.LossMalformed)
 		return
 	case len(payload) > ib.MTU4096.Bytes():
-		n.refuse(src, &t, fabric.LossMTU)
+		n.refuse(src, t, fabric.LossMTU)
 		return
 	}
 	if n.cfg.Sink != nil {
-		n.show(&t)
+		n.show(t)
 	}
 	if path.Dst.IsMulticast() {
 		members := n.groups[path.Dst]
 		if len(members) == 0 {
-			n.refuse(src, &t, fabric.LossUnreachable)
+			n.refuse(src, t, fabric.LossUnreachable)
 		}
 		for _, to := range members {
-			n.forward(&t, to)
+			n.forward(t, to)
 		}
 		return
 	}
 	if src.lastGen != n.addrGen || src.lastDst != path.Dst {
 		to, ok := n.addr[path.Dst]
 		if !ok {
-			n.refuse(src, &t, fabric.LossUnreachable)
+			n.refuse(src, t, fabric.LossUnreachable)
 			return
 		}
 		src.lastDst, src.lastTo, src.lastGen = path.Dst, to, n.addrGen
 	}
-	n.forward(&t, src.lastTo)
+	n.forward(t, src.lastTo)
 }
 
 func (n *Network) refuse(src *node, t *transit, r fabric.LossReason) {
@@ -408,12 +421,17 @@ func (n *Network) enqueue(t *transit, e *egress, to NodeIndex, at vtime.Time, da
 		return
 	}
 	room := len(t.payload)
-	if n.cfg.Encode {
+	switch {
+	case n.cfg.Encode:
 		room = t.bytes
+	case t.constant && damage != fabric.CorruptPayload:
+		room = 0
 	}
 	f := n.slab.get(room)
 	f.To, f.From, f.At, f.Path, f.Bytes = to, t.from, at, t.marked, t.bytes
-	if !n.cfg.Encode {
+	if !n.cfg.Encode && room < len(t.payload) {
+		f.refer(t.p, t.payload, damage)
+	} else if !n.cfg.Encode {
 		f.load(t.p, t.payload, damage)
 	} else if f.loadEncoded(t.p, t.payload, damage) != wire.DropNone {
 		// check and wire.Decode disagree. A test guards against it; a packet lost

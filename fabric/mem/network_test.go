@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -322,4 +323,29 @@ func TestDuplicateOfDamagedPacketIsSound(t *testing.T) {
 	c := n.Counters(0)
 	require.EqualValues(t, 1, c.Corrupted)
 	require.EqualValues(t, 1, c.Duplicated)
+}
+
+// TestConstantPayloadsAreReferredTo: such a packet arrives as any other does, damage
+// included, and its payload is the sender's own unless it was damaged.
+func TestConstantPayloadsAreReferredTo(t *testing.T) {
+	payload := make([]byte, 512)
+	p := wire.Packet{Opcode: ib.OpWriteOnly}
+	for _, tamper := range []float64{0, 1} {
+		cfg := Config{Default: LinkConfig{Impairment: fabric.ImpairmentConfig{Tamper: tamper, Duplicate: 1}}}
+		copied, referred := world(cfg, 2), world(cfg, 2)
+		copied.Send(0, 0, path(0, 1), &p, payload)
+		referred.SendConstant(0, 0, path(0, 1), &p, payload)
+		for range 2 {
+			a, ok := copied.Pop(vtime.Never - 1)
+			require.True(t, ok)
+			b, ok := referred.Pop(vtime.Never - 1)
+			require.True(t, ok)
+			require.Equal(t, a.Packet, b.Packet)
+			damaged := b.Packet.Payload[0] != 0 || !bytes.Equal(b.Packet.Payload, payload)
+			require.Equal(t, !damaged, &b.Packet.Payload[0] == &payload[0])
+			require.NotSame(t, &a.Packet.Payload[0], &payload[0])
+			referred.Release(b)
+		}
+		require.Equal(t, make([]byte, 512), payload, "a frame that is released leaves it alone")
+	}
 }
