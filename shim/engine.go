@@ -50,6 +50,10 @@ func Engine() (string, error) {
 // modulePath is this module.
 const modulePath = "github.com/rvtsim/rvtsim"
 
+// engineFlags are those of the engine's build. A runtime that is a guest must not send
+// signals to the threads of its host, who may use SIGURG himself.
+var engineFlags = []string{"-ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1"}
+
 // BuildEngine compiles the engine into dir, where it appears in one step. source is the
 // directory of the module's source; if it is empty, the source of the version that this
 // program was built from is fetched. It needs Go and a C compiler.
@@ -72,7 +76,7 @@ func BuildEngine(dir, source string) error {
 	}
 	defer os.RemoveAll(tmp)
 	out := filepath.Join(tmp, "engine.so")
-	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-o", out, "./cmd/rvtsim-engine")
+	cmd := exec.Command("go", append([]string{"build", "-buildmode=c-shared", "-o", out}, append(engineFlags, "./cmd/rvtsim-engine")...)...)
 	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=1")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("shim: the engine must be compiled, with Go and a C compiler: %w\n%s", err, text)

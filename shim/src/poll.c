@@ -1,22 +1,53 @@
-/* Polling drives the engine. This is the one place that knows a structure of libibverbs:
- * the beginning of struct ibv_context, which inline functions of its header have built into
- * every program. See shim.h. */
+/* Polling drives the engine. This is the one place that knows structures of libibverbs:
+ * those that inline functions of its header have built into every program, so that they
+ * cannot change. See shim.h. */
 #include "shim.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
 
-struct verbs_context {
+struct verbs_context { /* struct ibv_context */
 	void *device;
 	struct {
 		void *before[11];
 		int (*poll_cq)(void **cq, int n, void *wc);
 		void *after[20];
 	} ops;
-	int cmd_fd;
+	int cmd_fd, async_fd, num_comp_vectors;
+	pthread_mutex_t mutex;
+	void *abi_compat;
+};
+
+struct extended_context { /* the end of struct verbs_context, which grows at its beginning */
+	struct extended_cq *(*create_cq_ex)(struct verbs_context *ctx, void *attr);
+	void *others[12];
+	uint64_t placeholder;
+	size_t size; /* of it all */
+	struct verbs_context context;
+};
+
+struct extended_cq { /* the beginning of struct ibv_cq_ex */
+	void *context, *channel, *cq_context;
+	uint32_t handle;
+	int cqe;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t comp_events_completed, async_events_completed, comp_mask;
+	int status;
+	uint64_t wr_id;
+	int (*start_poll)(struct extended_cq *cq, void *attr);
 };
 
 typedef int (*poll_fn)(void **, int, void *);
-static _Atomic poll_fn provider; /* there is one provider: the daemon chooses it */
+typedef int (*start_fn)(struct extended_cq *, void *);
+typedef struct extended_cq *(*create_fn)(struct verbs_context *, void *);
+
+/* There is one provider: the daemon chooses it. */
+static _Atomic poll_fn provider;
+static _Atomic start_fn provider_start;
+static _Atomic create_fn provider_create;
 
 static int poll_cq(void **cq, int n, void *wc)
 {
@@ -25,6 +56,46 @@ static int poll_cq(void **cq, int n, void *wc)
 	if (r || !shim_engine_progress())
 		return r;
 	return f(cq, n, wc);
+}
+
+static int start_poll(struct extended_cq *cq, void *attr)
+{
+	start_fn f = provider_start;
+	int r = f(cq, attr);
+	if (r != ENOENT || !shim_engine_progress())
+		return r;
+	return f(cq, attr);
+}
+
+static struct extended_cq *create_cq_ex(struct verbs_context *ctx, void *attr)
+{
+	start_fn none = NULL;
+	create_fn create = provider_create;
+	struct extended_cq *cq = create(ctx, attr);
+	if (!cq || !cq->start_poll)
+		return cq;
+	atomic_compare_exchange_strong(&provider_start, &none, cq->start_poll);
+	if (provider_start == cq->start_poll)
+		cq->start_poll = start_poll;
+	return cq;
+}
+
+/* Puts our functions before those of the provider. */
+static void hook(struct verbs_context *ctx)
+{
+	poll_fn none = NULL;
+	create_fn nobody = NULL;
+	atomic_compare_exchange_strong(&provider, &none, ctx->ops.poll_cq);
+	if (provider == ctx->ops.poll_cq)
+		ctx->ops.poll_cq = poll_cq;
+	if (ctx->abi_compat != (void *)UINTPTR_MAX) /* __VERBS_ABI_IS_EXTENDED */
+		return;
+	struct extended_context *x = (void *)((char *)ctx - offsetof(struct extended_context, context));
+	if (x->size < sizeof *x || !x->create_cq_ex)
+		return;
+	atomic_compare_exchange_strong(&provider_create, &nobody, x->create_cq_ex);
+	if (provider_create == x->create_cq_ex)
+		x->create_cq_ex = create_cq_ex;
 }
 
 /* A program that finds this function in another way, by dlsym of the library, is served
@@ -40,11 +111,7 @@ EXPORT struct verbs_context *ibv_open_device(void *device)
 			return NULL;
 	}
 	struct verbs_context *ctx = real(device);
-	if (ctx && shim_has_engine() && shim_is_home(ctx->cmd_fd)) {
-		poll_fn none = NULL;
-		atomic_compare_exchange_strong(&provider, &none, ctx->ops.poll_cq);
-		if (provider == ctx->ops.poll_cq)
-			ctx->ops.poll_cq = poll_cq;
-	}
+	if (ctx && shim_has_engine() && shim_is_home(ctx->cmd_fd))
+		hook(ctx);
 	return ctx;
 }

@@ -46,7 +46,10 @@ int shim_must_dial(void) { return !engine || me.inside == DYING; }
 
 /* ---- entering ---- */
 
-#define SIGNAL_STACK (64 << 10)
+/* As much as handlers are used to: they may have run on a thread's own stack before. What
+ * is not touched is not there. */
+#define SIGNAL_STACK (2 << 20)
+#define SIGNAL_GUARD (64 << 10) /* who needs still more shall crash, not write elsewhere */
 
 /* The thread ends. The engine's runtime has a destructor of the same kind, which comes
  * later, for its key is younger; a signal handler must not enter the engine any more. */
@@ -58,7 +61,7 @@ static void thread_ends(void *p)
 	if (!me.stack)
 		return;
 	sigaltstack(&off, NULL);
-	munmap(me.stack, SIGNAL_STACK);
+	munmap((char *)me.stack - SIGNAL_GUARD, SIGNAL_STACK + SIGNAL_GUARD);
 }
 
 /* A handler that interrupts the engine must not run on the engine's stack, which is
@@ -68,11 +71,12 @@ static void give_stack(void)
 	stack_t now, st = { .ss_size = SIGNAL_STACK };
 	if (sigaltstack(NULL, &now) || !(now.ss_flags & SS_DISABLE))
 		return;
-	st.ss_sp = mmap(NULL, SIGNAL_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (st.ss_sp == MAP_FAILED)
+	char *all = mmap(NULL, SIGNAL_STACK + SIGNAL_GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (all == MAP_FAILED)
 		return;
-	if (sigaltstack(&st, NULL))
-		munmap(st.ss_sp, SIGNAL_STACK);
+	st.ss_sp = all + SIGNAL_GUARD;
+	if (mprotect(st.ss_sp, SIGNAL_STACK, PROT_READ | PROT_WRITE) || sigaltstack(&st, NULL))
+		munmap(all, SIGNAL_STACK + SIGNAL_GUARD);
 	else
 		me.stack = st.ss_sp;
 }

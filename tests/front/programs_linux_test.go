@@ -1,8 +1,10 @@
 package front
 
 import (
+	"os/exec"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -106,6 +108,38 @@ func TestPerftest(t *testing.T) {
 	for _, n := range s.report().Nodes {
 		require.Less(t, n.Retransmitted, n.SentPackets/20+100, "nothing is lost on a loopback network, so only impatience sends again")
 	}
+}
+
+// TestGuest has programs do what an engine inside must bear: signals, stacks and threads of
+// all kinds, libraries that come and go, and ends amid traffic.
+func TestGuest(t *testing.T) {
+	prog := program(t, "guest")
+	s := up(t, 1)
+	for part, code := range map[string]int{
+		"once": 0, "signals": 0, "sigstack": 0, "faults": 0, "threads": 0, "coroutines": 0, "plugin": 0,
+		"exit": 7, "_exit": 7, "quick_exit": 7, "return": 7, "exec": 0,
+	} {
+		out, err := s.try("n1", prog, part)
+		require.Equal(t, code, exitCode(err), "%s: %s", part, out)
+	}
+	for part, signal := range map[string]syscall.Signal{"abort": syscall.SIGABRT, "segv": syscall.SIGSEGV, "term": syscall.SIGTERM} {
+		r := s.start("n1", prog, part)
+		var e *exec.ExitError
+		require.ErrorAs(t, r.wait(), &e, part)
+		require.Equal(t, signal, e.Sys().(syscall.WaitStatus).Signal(), part)
+	}
+	s.empty()
+}
+
+// TestExtendedPolling: a program that polls by ibv_start_poll drives its engine as well.
+func TestExtendedPolling(t *testing.T) {
+	prog := []string{program(t, "extended")}
+	if engine == "program" {
+		prog = append(prog, "hooked")
+	}
+	s := up(t, 1)
+	s.run("n1", prog...)
+	s.empty()
 }
 
 func TestOwnPrograms(t *testing.T) {
