@@ -15,6 +15,10 @@ import (
 // engine by it as well.
 const EngineEnv = "RVTSIM_ENGINE"
 
+// NoEngineEnv tells the preload library that a program would have had an engine inside, if
+// one had been built.
+const NoEngineEnv = "RVTSIM_NO_ENGINE"
+
 // EngineName is the file name of the engine for programs of this machine.
 func EngineName() string { return "rvtsim-engine-" + runtime.GOARCH + ".so" }
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -31,18 +30,6 @@ type execFlags struct {
 	engine string
 }
 
-// Values of --engine.
-const (
-	engineDaemon  = "daemon"
-	engineProgram = "program"
-)
-
-// Values of --via.
-const (
-	viaPreload = "preload"
-	viaSeccomp = "seccomp"
-)
-
 func newExec() *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
@@ -50,8 +37,9 @@ func newExec() *cobra.Command {
 		Short: "Run a program that uses libibverbs on a node",
 		Long: `Exec runs a program with the device of a node: what it opens below
 /sys/class/infiniband and /dev/infiniband is the node's. The program and libibverbs
-stay as they are; a library is preloaded. Static programs, and those in Go that open
-the device themselves, need --via seccomp: their system calls are answered instead.
+stay as they are; a library is preloaded. The adapter's work is done inside the program
+where that is possible, else in the daemon, whose log says why. Into static programs
+nothing can be preloaded: their system calls are answered instead, as with --via seccomp.
 
 If no daemon is running, exec starts one for the life of the program, with one node
 unless the flags of "rvtsim up" say otherwise.`,
@@ -64,8 +52,8 @@ unless the flags of "rvtsim up" say otherwise.`,
 	cmd.Flags().StringVar(&f.name, "name", daemon.DefaultName, "name of the daemon")
 	cmd.Flags().StringVar(&f.socket, "socket", "", "control socket of a daemon, also of another user; in place of --name")
 	cmd.Flags().BoolVar(&f.why, "explain", false, "when the program has ended, say which calls were refused and which work failed, and why (without a daemon only; else rvtsim explain --node)")
-	cmd.Flags().StringVar(&f.via, "via", viaPreload, "how the program gets to see the device: preload or seccomp")
-	cmd.Flags().StringVar(&f.engine, "engine", engineDaemon, "who does the adapter's work: the daemon, or the program itself, which is faster: daemon or program")
+	cmd.Flags().StringVar(&f.via, "via", "", "how the program gets to see the device: preload or seccomp (default preload, if the program allows it)")
+	cmd.Flags().StringVar(&f.engine, "engine", "", "who does the adapter's work: the daemon, or the program itself, which is faster: daemon or program (default program, where it is possible)")
 	return cmd
 }
 
@@ -74,29 +62,9 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return envErr(err)
 	}
-	var lib preloads
-	if f.engine != engineDaemon && f.engine != engineProgram {
-		return usage(fmt.Errorf("--engine %q: want daemon or program", f.engine))
-	}
-	switch f.via {
-	case viaPreload:
-		if lib.shim, err = shim.Library(); err != nil {
-			return envErr(err)
-		}
-		if f.engine == engineProgram {
-			if lib.engine, err = shim.Engine(); err != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "rvtsim: warning: the daemon serves the program: %v\n", err)
-			}
-		}
-		if why := beyondPreload(prog); why != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "rvtsim: warning: %s %s: it will not see the device\n", prog, why)
-		}
-	case viaSeccomp:
-		if f.engine == engineProgram {
-			return usage(errors.New("--engine program needs a library in the program: it goes with --via preload only"))
-		}
-	default:
-		return usage(fmt.Errorf("--via %q: want preload or seccomp", f.via))
+	lib, err := f.prepare(cmd.ErrOrStderr(), prog)
+	if err != nil {
+		return err
 	}
 	socket := f.socket
 	if socket == "" {
@@ -132,29 +100,32 @@ func (f *execFlags) choose(r *daemon.Report) (*daemon.NodeReport, error) {
 	return nil, usage(fmt.Errorf("--node %q: the daemon has %s", f.node, strings.Join(names, ", ")))
 }
 
-// preloads are the libraries that come into a program.
-type preloads struct{ shim, engine string } // engine is empty if the daemon serves it
-
 // environment is that of this process, with what the preload library must know.
 func environment(lib preloads, socket, node string) []string {
 	var env []string
 	preload := lib.shim
+	if lib.first != "" {
+		preload = lib.first + ":" + preload
+	}
 	for _, v := range os.Environ() {
 		name, value, _ := strings.Cut(v, "=")
 		switch {
 		case name == "LD_PRELOAD":
 			for _, p := range strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' }) {
-				if p != lib.shim {
+				if p != lib.shim && p != lib.first {
 					preload += ":" + p
 				}
 			}
-		case name == "RVTSIM_SOCKET" || name == "RVTSIM_NODE" || name == "RVTSIM_ROOT" || name == shim.EngineEnv:
+		case name == "RVTSIM_SOCKET" || name == "RVTSIM_NODE" || name == "RVTSIM_ROOT" || name == shim.EngineEnv || name == shim.NoEngineEnv:
 		default:
 			env = append(env, v)
 		}
 	}
-	if lib.engine != "" {
+	switch {
+	case lib.engine != "":
 		env = append(env, shim.EngineEnv+"="+lib.engine)
+	case lib.lacks:
+		env = append(env, shim.NoEngineEnv+"=1")
 	}
 	return append(env, "LD_PRELOAD="+preload, "RVTSIM_SOCKET="+socket, "RVTSIM_NODE="+node, "RVTSIM_ROOT="+daemon.ViewOf(socket, node))
 }
@@ -287,25 +258,6 @@ func statusOf(err error) error {
 		code = 128 + int(ws.Signal())
 	}
 	return &exitError{Code: code}
-}
-
-// beyondPreload says why the dynamic linker will not preload anything into a program,
-// empty if it will.
-func beyondPreload(prog string) string {
-	if info, err := os.Stat(prog); err == nil && info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 && os.Getuid() != 0 {
-		return "is setuid or setgid"
-	}
-	f, err := elf.Open(prog)
-	if err != nil {
-		return "" // a script: its interpreter decides
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return ""
-		}
-	}
-	return "is statically linked"
 }
 
 // newEngine compiles the engine that programs can have inside.

@@ -18,7 +18,7 @@ import (
 )
 
 // engineVersion is raised when what a daemon grants, or expects of an engine, changes.
-const engineVersion = 1
+const engineVersion = 2
 
 // grant is what a program needs to host its part of a node itself. The node's socket for
 // it comes along as a descriptor.

@@ -77,7 +77,8 @@ func (o op) String() string {
 
 // whyDaemon says why a program that could host itself lets the daemon work for it
 // (RVTSIM_WHY_*).
-var whyDaemon = [...]string{"", "it opens the device in a child of fork", "the engine cannot be loaded", "the engine does not start"}
+var whyDaemon = [...]string{"", "it opens the device in a child of fork", "the engine cannot be loaded", "the engine does not start",
+	"no engine was built: make build, or rvtsim engine", "a sanitizer or valgrind watches it"}
 
 // Kinds of answer.
 const (

@@ -47,6 +47,9 @@ func Run(c Config) (int, error) {
 	return code, err
 }
 
+// Available says why programs cannot be run here, with an *UnavailableError, or nothing.
+func Available() error { return probe() }
+
 // outcomeOf waits for what the supervisor has to say at the end.
 func outcomeOf(l link) (int, error) {
 	code, known := 0, false

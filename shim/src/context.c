@@ -206,7 +206,7 @@ static int send_msg(int sock, const struct rvtsim_req *rq, const void *data, siz
 	union {
 		struct cmsghdr h;
 		char b[CMSG_SPACE(sizeof(int))];
-	} ctl;
+	} ctl = { .b = { 0 } };
 	struct msghdr m = { .msg_iov = iov, .msg_iovlen = n ? 2 : 1 };
 	if (fd >= 0) {
 		m.msg_control = &ctl;

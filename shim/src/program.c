@@ -31,16 +31,32 @@ static __thread struct {
 
 #define DYING 2 /* the engine's runtime takes leave of this thread, or has done so */
 
+/* Does a tool watch the program that the engine's runtime does not get on with, because
+ * it has plans of its own with memory, signals and stacks? */
+static int watched(void)
+{
+	static const char *const signs[] = { "__asan_init", "__hwasan_init", "__lsan_init", "__tsan_init", "__msan_init" };
+	const char *preload = getenv("LD_PRELOAD");
+	for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
+		if (dlsym(RTLD_DEFAULT, signs[i]))
+			return 1;
+	return preload && strstr(preload, "vgpreload"); /* valgrind */
+}
+
 void shim_program_init(void)
 {
 	const char *lib = getenv("RVTSIM_ENGINE");
 	if (lib && strlen(lib) < sizeof library)
 		strcpy(library, lib);
+	if (getenv("RVTSIM_NO_ENGINE"))
+		unavailable = RVTSIM_WHY_ABSENT;
+	else if (library[0] && watched())
+		unavailable = RVTSIM_WHY_TOOL;
 }
 
 int shim_has_engine(void) { return engine != NULL; }
 int shim_wants_engine(void) { return library[0] && !unavailable; }
-uint32_t shim_why_daemon(void) { return library[0] ? unavailable : 0; }
+uint32_t shim_why_daemon(void) { return unavailable; }
 const char *shim_engine_name(void) { return name; }
 int shim_must_dial(void) { return !engine || me.inside == DYING; }
 

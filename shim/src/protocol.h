@@ -26,6 +26,7 @@
 #define RVTSIM_FDINFO 5 /* answer to QUERY_FD: arg is the inode, 0 if it is not open */
 #define RVTSIM_HOST 6   /* the process hosts its part of the node itself; answer: a grant, the node's socket */
 #define RVTSIM_REPORT 7 /* of such a process: passes a file with a report in JSON */
+#define RVTSIM_OBEYED 8 /* of such a process: what came of an ORDER */
 #define RVTSIM_LIST 16  /* of the command line: passes a file with a report in JSON */
 #define RVTSIM_STOP 17  /* of the command line: end the daemon */
 #define RVTSIM_FAULT 18 /* of the command line: a fault as text; passes a file with the outcome in JSON */
@@ -36,11 +37,14 @@
 
 #define RVTSIM_ASK 2      /* to a process that hosts itself: send a REPORT */
 #define RVTSIM_FATAL 3    /* likewise: the device is about to go away */
+#define RVTSIM_ORDER 4    /* likewise: do what the JSON in the answer's data says, send OBEYED */
 
 /* Why a process that could host itself lets the daemon work for it. */
 #define RVTSIM_WHY_FORK 1  /* it is a child of a process that does */
 #define RVTSIM_WHY_LOAD 2  /* the engine cannot be loaded */
 #define RVTSIM_WHY_START 3 /* the engine does not start */
+#define RVTSIM_WHY_ABSENT 4 /* no engine was built */
+#define RVTSIM_WHY_TOOL 5 /* a sanitizer or valgrind watches it */
 #define RVTSIM_WHY_REFUSED 255 /* the daemon has said why */
 
 #define RVTSIM_CMD_POST_SEND 28        /* IB_USER_VERBS_CMD_POST_SEND */

@@ -161,6 +161,7 @@ type site struct {
 	cred    *syscall.Credential // as whom to run everything; nil: as we are
 	via     string              // exec --via; empty for what it does by itself
 	netns   string              // name of a network namespace to run everything in; empty: ours
+	engine  string              // who does the adapter's work: exec --engine
 	because string              // why the daemon may serve programs here that could have the engine inside
 }
 
@@ -184,7 +185,7 @@ func newSite(t *testing.T, cred *syscall.Credential) *site {
 	dir, err := os.MkdirTemp("/tmp", "rvt")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &site{t: t, dir: dir, cred: cred}
+	s := &site{t: t, dir: dir, cred: cred, engine: engine}
 	require.NoError(t, os.Chmod(dir, 0o711))
 	if cred != nil {
 		require.NoError(t, os.Chown(dir, int(cred.Uid), int(cred.Gid)))
@@ -247,7 +248,7 @@ func (s *site) whereItRan(log string) {
 	for line := range strings.Lines(log) {
 		_, why, fell := strings.Cut(line, "because=")
 		switch {
-		case s.via == "" && engine == "daemon" && strings.Contains(line, "engine=program"):
+		case s.via == "" && s.engine == "daemon" && strings.Contains(line, "engine=program"):
 			s.t.Errorf("a program had the engine inside: %s", line)
 		case strings.Contains(line, "comm=forks ") && strings.Contains(why, "in a child of fork"):
 		case fell && (s.because == "" || !strings.Contains(why, s.because)):
@@ -296,7 +297,7 @@ func (s *site) exec(node string, prog []string) []string {
 	if s.via != "" {
 		args = append(args, "--via", s.via)
 	} else {
-		args = append(args, "--engine", engine)
+		args = append(args, "--engine", s.engine)
 	}
 	return append(append(args, "--"), prog...)
 }

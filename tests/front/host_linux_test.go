@@ -1,0 +1,80 @@
+package front
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// log is what the daemon has written so far.
+func (s *site) log() string {
+	b, err := os.ReadFile(filepath.Join(s.dir, "rvtsim", "default.log"))
+	require.NoError(s.t, err)
+	return string(b)
+}
+
+// plainly runs a program as a user does who chooses nothing, and returns what rvtsim or the
+// program said.
+func (s *site) plainly(rvtsim string, prog ...string) string {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), rvtsim, append([]string{"exec", "--node", "n1", "--"}, prog...)...)
+	cmd.Env = s.env
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+	return string(out)
+}
+
+// TestWhoWorks: who does the adapter's work if nobody has said who. What cannot have the
+// engine inside is served by the daemon, and one line says why.
+func TestWhoWorks(t *testing.T) {
+	guest := program(t, "guest")
+	s := up(t, 1)
+	s.engine = "program"
+
+	require.Empty(t, s.plainly(built.rvtsim, guest, "once"))
+	require.Regexp(t, `msg=attach .*comm=guest engine=program`, s.log())
+
+	static := staticProgram(t)
+	require.Equal(t, "rvtsim: "+static+" is statically linked: the daemon serves it, --via seccomp\n", s.plainly(built.rvtsim, static, "loopback"))
+
+	watched := filepath.Join(s.dir, "watched")
+	out, err := exec.Command("cc", "-g", "-fsanitize=address", "-o", watched, "progs/guest.c", "-libverbs", "-pthread", "-ldl").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	s.env = append(s.env, "ASAN_OPTIONS=detect_leaks=0")
+	s.because = "a sanitizer or valgrind watches it"
+	require.Empty(t, s.plainly(built.rvtsim, watched, "once"))
+	require.Contains(t, s.log(), s.because)
+	s.served(1)
+
+	// Somebody who has no engine: a command without anything beside it.
+	s = up(t, 1)
+	s.engine = "program"
+	alone := filepath.Join(s.dir, "bin", "rvtsim")
+	require.NoError(t, os.Mkdir(filepath.Dir(alone), 0o755))
+	require.NoError(t, os.Link(built.rvtsim, alone))
+	s.because = "no engine was built"
+	require.Empty(t, s.plainly(alone, guest, "once"))
+	s.served(1)
+}
+
+// served counts the lines that say why the daemon serves a program.
+func (s *site) served(want int) {
+	s.t.Helper()
+	require.Len(s.t, regexp.MustCompile(`because=`).FindAllString(s.log(), -1), want, "one line for each program:\n%s", s.log())
+}
+
+// TestTwoRuntimes runs a Go program that is linked with libibverbs.
+func TestTwoRuntimes(t *testing.T) {
+	program(t, "guest") // or say what is missing
+	prog := filepath.Join(built.dir, "cgo")
+	out, err := exec.Command("go", "build", "-o", prog, "./progs/testdata/cgo").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	s := up(t, 1)
+	said := s.run("n1", prog)
+	require.Regexp(t, `(?s)recovered: .*nil pointer.*child\s.*ok`, said)
+	s.empty()
+}
