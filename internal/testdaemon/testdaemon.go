@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,11 +31,20 @@ func Build(t *testing.T, dir string) string {
 	return exe
 }
 
+// BuildEngine compiles what comes into programs with "exec --engine program", beside exe.
+func BuildEngine(t *testing.T, exe string) {
+	t.Helper()
+	out, err := exec.Command(exe, "engine", "--source", "../..", filepath.Dir(exe)).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
 // Daemon is where a daemon runs that nobody else knows of.
 type Daemon struct {
 	Exe string   // rvtsim
 	Dir string   // its own, with a short name: sockets are in it
 	Env []string // of every command
+	// Engine is who does the adapter's work, for exec --engine: "daemon" or "program".
+	Engine string
 }
 
 // New makes the place for a daemon, which goes with the test.
@@ -43,7 +53,7 @@ func New(t *testing.T, exe string) *Daemon {
 	dir, err := os.MkdirTemp("/tmp", "rvtd")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return &Daemon{Exe: exe, Dir: dir, Env: append(os.Environ(), "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))}
+	return &Daemon{Exe: exe, Dir: dir, Env: append(os.Environ(), "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(dir, "cache")), Engine: "daemon"}
 }
 
 // Up runs "rvtsim up" with the arguments. At the end of the test the daemon is taken down,
@@ -56,8 +66,13 @@ func (d *Daemon) Up(t *testing.T, args ...string) {
 		if out, err := d.Command(context.Background(), "down").CombinedOutput(); err != nil {
 			t.Errorf("down: %v\n%s", err, out)
 		}
+		log, _ := os.ReadFile(filepath.Join(d.Dir, "rvtsim", "default.log"))
+		inside := strings.Contains(string(log), "engine=program")
+		served := strings.Contains(strings.ReplaceAll(string(log), `because="it opens the device in a child of fork"`, ""), "because=")
+		if inside != (d.Engine == "program") || served {
+			t.Errorf("the engine was not in the %s", d.Engine)
+		}
 		if t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(d.Dir, "rvtsim", "default.log"))
 			t.Logf("log of the daemon:\n%s", log)
 		}
 	})

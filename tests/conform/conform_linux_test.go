@@ -62,14 +62,16 @@ func TestOverLibibverbs(t *testing.T) {
 	rvtsim := testdaemon.Build(t, dir)
 	out, err := exec.Command(rvtsim, "shim", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	testdaemon.BuildEngine(t, rvtsim)
 	for _, c := range []struct {
-		abi, profile string
-		args         []string
-	}{{"rxe", "rxe", nil}, {"rxe", "ibta", nil}, {"rvt", "rdmavt", []string{"-s"}}} {
-		t.Run(c.abi+"/"+c.profile, func(t *testing.T) {
+		abi, profile, engine string
+		args                 []string
+	}{{"rxe", "rxe", "program", nil}, {"rxe", "ibta", "daemon", nil}, {"rvt", "rdmavt", "program", []string{"-s"}}} {
+		t.Run(c.abi+"/"+c.profile+"/"+c.engine, func(t *testing.T) {
 			t.Parallel() // most of the time it waits
 			n := up(t, rvtsim, c.abi, c.profile)
-			cl, err := suite.StartClient(n.Command(t.Context(), append([]string{"exec", "--", client}, c.args...)...))
+			n.Engine = c.engine
+			cl, err := suite.StartClient(n.Command(t.Context(), append([]string{"exec", "--engine", n.Engine, "--", client}, c.args...)...))
 			require.NoError(t, err)
 			s, err := suite.Load(c.profile)
 			require.NoError(t, err)

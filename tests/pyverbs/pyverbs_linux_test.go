@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	_ "embed"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -40,6 +41,8 @@ const (
 
 //go:embed soft-roce-6.1.tsv
 var softRoCE string
+
+var full = flag.Bool("pyverbs.full", false, "each personality with the engine in the daemon and inside the program")
 
 // outcome is how one test ended: ok, skip, ERROR, FAIL, absent, HANG or DIED.
 type outcome struct {
@@ -196,7 +199,7 @@ func (s *site) stretch(names []string, got map[string]outcome) (done int, err er
 	defer r.Close()
 	worker, err := filepath.Abs("worker.py")
 	require.NoError(s.t, err)
-	cmd := s.Command(s.t.Context(), "exec", "--node", "n1", "--", python, worker, s.tests, fifo)
+	cmd := s.Command(s.t.Context(), "exec", "--engine", s.Engine, "--node", "n1", "--", python, worker, s.tests, fifo)
 	cmd.Stdin = strings.NewReader(strings.Join(names, "\n"))
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -271,16 +274,24 @@ func judge(t *testing.T, abi string, names []string, want, got map[string]outcom
 // provider library, which has less than soft-RoCE's; so many must pass all the same.
 func TestSuite(t *testing.T) {
 	need(t)
-	for _, c := range []struct {
-		abi       string
-		ok, ahead int // at least
-	}{{uverbs.ABIRXE, 94, 8}, {uverbs.ABIRVT, 60, 1}} {
-		t.Run(c.abi, func(t *testing.T) {
+	type row struct {
+		abi, engine string
+		ok, ahead   int // at least
+	}
+	rows := []row{{uverbs.ABIRXE, "program", 94, 8}, {uverbs.ABIRVT, "daemon", 60, 1}}
+	if *full {
+		rows = append(rows, row{uverbs.ABIRXE, "daemon", 94, 8}, row{uverbs.ABIRVT, "program", 60, 1})
+	}
+	for _, c := range rows {
+		t.Run(c.abi+"/"+c.engine, func(t *testing.T) {
 			if testing.Short() && c.abi == uverbs.ABIRVT {
 				t.Skip("short")
 			}
 			names, want := reference(t)
 			s := up(t, c.abi)
+			if s.Engine = c.engine; s.Engine == "program" {
+				testdaemon.BuildEngine(t, s.Exe)
+			}
 			if s.private {
 				c.ok += 10 // of rdmacm
 			}
@@ -325,7 +336,7 @@ func (s *site) probe() string {
 fd = os.open('/dev/infiniband/uverbs0', os.O_RDWR)
 try: fcntl.ioctl(fd, 0xc0181b01, struct.pack('=HHHHQII', 24, 999, 0, 0, 0, 14, 0))
 except OSError as e: print(errno.errorcode[e.errno])`
-	out, err := s.Command(s.t.Context(), "exec", "--node", "n1", "--", python, "-c", program).CombinedOutput()
+	out, err := s.Command(s.t.Context(), "exec", "--engine", s.Engine, "--node", "n1", "--", python, "-c", program).CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
 	return strings.TrimSpace(string(out))
 }
