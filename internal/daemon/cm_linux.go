@@ -20,19 +20,11 @@ import (
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
-// groupPort is a port that receives multicast.
-type groupPort interface {
-	JoinGroup(ib.GID) error
-	LeaveGroup(ib.GID) error
-}
-
 // cmHost is the connection manager of a node, with the rdma_cm device in front of it.
 type cmHost struct {
-	h      *hosted
-	agent  *gsi.Agent
-	dev    *ucma.Device
-	joiner groupPort      // nil if the port receives no multicast
-	groups map[ib.GID]int // joined so often; the manager's owner has it
+	h     *hosted
+	agent *gsi.Agent
+	dev   *ucma.Device
 }
 
 var _ ucma.Host = (*cmHost)(nil)
@@ -40,8 +32,7 @@ var _ ucma.Host = (*cmHost)(nil)
 // startCM starts the connection manager of a node that runs. port is the node's own,
 // without what may have been put in front of it.
 func (h *hosted) startCM(dc *rvt.Config, port fabric.Port) error {
-	c := &cmHost{h: h, groups: map[ib.GID]int{}}
-	c.joiner, _ = port.(groupPort)
+	c := &cmHost{h: h}
 	c.dev = ucma.NewDevice(c)
 	cfg := cm.DefaultConfig()
 	cfg.Seed = rand.Uint64() // a node that starts again must not look like its former self
@@ -64,26 +55,23 @@ func (c *cmHost) Do(f func(m *cm.Manager, now vtime.Time) error) error { return 
 // JoinGroup implements ucma.Host. An address that is no group's is no error: the kernel
 // does not look.
 func (c *cmHost) JoinGroup(g ib.GID) error {
-	if g.IsMulticast() && c.groups[g] == 0 {
-		if c.joiner == nil {
-			return ib.NewVerbError(ib.EOPNOTSUPP, "join_multicast", "", "the node's port receives no multicast")
-		}
-		if err := c.joiner.JoinGroup(g); err != nil {
-			return ib.NewVerbError(ib.ENODEV, "join_multicast", "", err.Error())
-		}
+	if !g.IsMulticast() {
+		return nil
 	}
-	c.groups[g]++
+	if c.h.groups.port == nil {
+		return ib.NewVerbError(ib.EOPNOTSUPP, "join_multicast", "", "the node's port receives no multicast")
+	}
+	if err := c.h.groups.join(g); err != nil {
+		c.h.groups.leave(g)
+		return ib.NewVerbError(ib.ENODEV, "join_multicast", "", err.Error())
+	}
 	return nil
 }
 
 // LeaveGroup implements ucma.Host.
 func (c *cmHost) LeaveGroup(g ib.GID) {
-	if c.groups[g]--; c.groups[g] > 0 {
-		return
-	}
-	delete(c.groups, g)
 	if g.IsMulticast() {
-		_ = c.joiner.LeaveGroup(g) // fails only when the port has closed
+		c.h.groups.leave(g)
 	}
 }
 

@@ -96,7 +96,6 @@ func (e *Engine) start(granted []byte, port int) error {
 	log := slog.New(slog.DiscardHandler)
 	e.h = newHosted(g.Node, newDesk(log), nil, nil)
 	e.h.seat = g.Seat
-	e.h.groups = groups{port: p, count: map[ib.GID]int{}}
 	if err := e.h.startAt(p, g.ABI); err != nil {
 		_ = p.Close()
 		return err

@@ -55,7 +55,7 @@ type hosted struct {
 	segments int // of a train, as the port has found out
 	seats    seats
 	past     NodeReport // what those counted that have ended; guarded by Daemon.mu
-	groups   groups     // of a part in a program; the owner of the device has it
+	groups   *groups    // that the port receives; set when the node starts
 }
 
 var _ uverbs.Host = (*hosted)(nil)
@@ -96,7 +96,7 @@ func (h *hosted) startAt(port *udp.Port, abi string) error {
 // start makes the device and drives it. dc has its address and MTU, uc its network
 // device. The port belongs to the node if it succeeds.
 func (h *hosted) start(port watched, abi string, dc rvt.Config, uc uverbs.DeviceConfig) error {
-	h.abi = abi
+	h.abi, h.groups = abi, newGroups(port)
 	dc.FirstQPN, dc.LastQPN = h.seat.span()
 	dc.StartQPN, dc.Seed = h.seat.Start, uint64(dc.GIDs[0][15])+uint64(h.seat.Index)<<8
 	dc.Profile, dc.Limits = h.cfg.Profile, h.cfg.Limits
