@@ -103,6 +103,9 @@ func beyondPreload(prog string) (why string, answered bool) {
 		return "", false // a script: its interpreter decides
 	}
 	defer f.Close()
+	if f.Class == elf.ELFCLASS32 {
+		return "is a 32-bit program", false
+	}
 	for _, p := range f.Progs {
 		if p.Type != elf.PT_INTERP {
 			continue
