@@ -1,11 +1,15 @@
 package front
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -76,5 +80,61 @@ func TestTwoRuntimes(t *testing.T) {
 	s := up(t, 1)
 	said := s.run("n1", prog)
 	require.Regexp(t, `(?s)recovered: .*nil pointer.*child\s.*ok`, said)
+	s.empty()
+}
+
+// switches counts how often threads of a program have waited for something.
+func (r *running) switches() (n int) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", r.pid()))
+	require.NoError(r.t, err)
+	require.NotEmpty(r.t, tasks)
+	for _, f := range tasks {
+		b, err := os.ReadFile(f)
+		require.NoError(r.t, err)
+		m := regexp.MustCompile(`\nvoluntary_ctxt_switches:\s+(\d+)`).FindSubmatch(b)
+		require.NotNil(r.t, m)
+		k, err := strconv.Atoi(string(m[1]))
+		require.NoError(r.t, err)
+		n += k
+	}
+	return n
+}
+
+// TestIdleProgram: the engine of a program that waits for events does nothing at all.
+func TestIdleProgram(t *testing.T) {
+	s := up(t, 1)
+	v := s.start("n1", program(t, "victim"), "wait")
+	v.until("ready")
+	before := v.switches()
+	still := func() bool {
+		now := v.switches()
+		same := now == before
+		before = now
+		return same
+	}
+	require.Eventually(t, still, longest, 300*time.Millisecond, "it wakes up again and again")
+	require.NoError(t, v.cmd.Process.Kill())
+	s.empty()
+}
+
+// TestStoppedPeer: with a program its adapter stops, if the engine is inside; the peer gives
+// up as it does when a machine hangs. The daemon's adapters go on.
+func TestStoppedPeer(t *testing.T) {
+	need(t, "ib_write_bw")
+	s := up(t, 2)
+	server, client := s.flow("ib_write_bw", "-u", "10")
+	require.NoError(t, server.cmd.Process.Signal(syscall.SIGSTOP))
+	if s.engine == "program" {
+		require.Error(t, client.wait(), "%s", client.output())
+		require.Contains(t, client.output(), "Failed status 12", "IBV_WC_RETRY_EXC_ERR")
+	} else {
+		s.moves(client)
+		require.NoError(t, client.cmd.Process.Kill())
+		_ = client.wait()
+	}
+	out, err := s.try("n2", program(t, "events"))
+	require.NoError(t, err, "the node is not held up: %s", out)
+	require.NoError(t, server.cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, server.cmd.Process.Kill())
 	s.empty()
 }

@@ -16,7 +16,7 @@ func TestProgramEngine(t *testing.T) {
 		test func(*testing.T)
 	}{
 		{"Devices", TestDevices}, {"Pingpong", TestPingpong}, {"Perftest", TestPerftest}, {"OwnPrograms", TestOwnPrograms},
-		{"Guest", TestGuest}, {"ExtendedPolling", TestExtendedPolling}, {"TwoRuntimes", TestTwoRuntimes},
+		{"Guest", TestGuest}, {"ExtendedPolling", TestExtendedPolling}, {"TwoRuntimes", TestTwoRuntimes}, {"IdleProgram", TestIdleProgram}, {"StoppedPeer", TestStoppedPeer},
 		{"Ls", TestLs}, {"KilledPrograms", TestKilledPrograms}, {"PeerIsKilled", TestPeerIsKilled},
 		{"StoppedProgramHoldsUpNobody", TestStoppedProgramHoldsUpNobody}, {"DaemonGoes", TestDaemonGoes},
 		{"ManyProgramsAtOnce", TestManyProgramsAtOnce}, {"OrdinaryUser", TestOrdinaryUser}, {"LossyNetwork", TestLossyNetwork},
