@@ -27,16 +27,17 @@ type ImpairedCounters struct {
 }
 
 // Impaired is a Port that applies an [Impairment] to what is written to the port
-// below. Reading is untouched. Datagrams that must wait are copied and go out on a
+// below, and sends it along a [Way]. Reading is untouched. Datagrams that must wait are copied and go out on a
 // later ReadBatch or WriteBatch, at the earliest when they are due; Deadline tells the
 // host when that is. It is as little safe for concurrent use as any Port.
 //
 // Put a Tap below to record what really went out, above to record what was meant to.
 type Impaired struct {
-	inner  Port
-	policy *Impairment
-	// perDst holds the policies of single destinations; looked up only.
-	perDst map[ib.GID]*Impairment
+	inner Port
+	// other is the treatment of packets to destinations that perDst does not have; perDst
+	// is looked up only.
+	other  treatment
+	perDst map[ib.GID]treatment
 	now    func() vtime.Time
 
 	// held is sorted by (due, seq) from index head on.
@@ -47,15 +48,27 @@ type Impaired struct {
 
 	out   []Datagram // one batch for the port below
 	about []outgoing // parallel to out
-	free  [][]byte   // buffers for copies
-	count ImpairedCounters
+	// routed is what route is at: a variable of its own would go to the heap.
+	routed Datagram
+	free   [][]byte // buffers for copies
+	count  ImpairedCounters
 }
 
+// treatment is what packets to a destination go through. The zero value lets them pass.
+type treatment struct {
+	policy *Impairment
+	way    Way
+}
+
+func (t treatment) none() bool { return t.way == nil && !t.policy.Active() }
+
 type heldDatagram struct {
-	due  vtime.Time
-	seq  uint64
-	left int      // released when so many later datagrams went out; 0: only when due
-	d    Datagram // Buf belongs to us
+	due   vtime.Time // when it reaches stage
+	seq   uint64
+	left  int      // released when so many later datagrams went out; 0: only when due
+	d     Datagram // Buf belongs to us
+	way   Way      // nil unless stage is before Arrived
+	stage Stage
 }
 
 // outgoing says whose the datagram of the same index in Impaired.out is.
@@ -72,38 +85,59 @@ var (
 // NewImpaired wraps p. policy may be nil and be set later. now gives the present
 // instant on the same clock that the host uses.
 func NewImpaired(p Port, policy *Impairment, now func() vtime.Time) *Impaired {
-	return &Impaired{inner: p, policy: policy, now: now}
+	return &Impaired{inner: p, other: treatment{policy: policy}, now: now}
 }
 
 // SetPolicy replaces the policy; nil heals the network. Held datagrams stay held.
-func (im *Impaired) SetPolicy(policy *Impairment) { im.policy = policy }
+func (im *Impaired) SetPolicy(policy *Impairment) { im.other.policy = policy }
 
 // SetPolicyFor sets the policy of packets to one destination, in place of the general
 // one. A nil policy lets them all pass.
 func (im *Impaired) SetPolicyFor(dst ib.GID, policy *Impairment) {
-	if policy == nil && im.policy == nil {
-		delete(im.perDst, dst) // the general one does the same, and costs nothing
+	t := im.perDst[dst]
+	t.policy = policy
+	im.treat(dst, t)
+}
+
+// SetWay sets what packets go through to any destination that has no policy and no way of
+// its own; nil is a network that takes no time. Those that are under way go on.
+func (im *Impaired) SetWay(w Way) { im.other.way = w }
+
+// SetWayFor sets the way to one destination. Like a policy it stands in place of the
+// general one.
+func (im *Impaired) SetWayFor(dst ib.GID, w Way) {
+	t := im.perDst[dst]
+	t.way = w
+	im.treat(dst, t)
+}
+
+// Forget takes back what SetPolicyFor and SetWayFor said of a destination.
+func (im *Impaired) Forget(dst ib.GID) { delete(im.perDst, dst) }
+
+func (im *Impaired) treat(dst ib.GID, t treatment) {
+	if t.none() && im.other.none() {
+		delete(im.perDst, dst) // the general treatment is the same, and costs nothing
 		return
 	}
 	if im.perDst == nil {
-		im.perDst = map[ib.GID]*Impairment{}
+		im.perDst = map[ib.GID]treatment{}
 	}
-	im.perDst[dst] = policy
+	im.perDst[dst] = t
 }
 
-// policyFor returns the policy that decides about packets to dst.
-func (im *Impaired) policyFor(dst ib.GID) *Impairment {
-	if p, ok := im.perDst[dst]; ok {
-		return p
+// treatmentFor is what packets to dst go through.
+func (im *Impaired) treatmentFor(dst ib.GID) treatment {
+	if t, ok := im.perDst[dst]; ok {
+		return t
 	}
-	return im.policy
+	return im.other
 }
 
-// idle reports whether no policy can do anything to a packet.
-func (im *Impaired) idle() bool { return len(im.perDst) == 0 && !im.policy.Active() }
+// idle reports whether nothing can happen to a packet.
+func (im *Impaired) idle() bool { return len(im.perDst) == 0 && im.other.none() }
 
-// Policy returns the policy in force, to add rules or partitions; it may be nil.
-func (im *Impaired) Policy() *Impairment { return im.policy }
+// Policy returns the general policy in force, to add rules or partitions; it may be nil.
+func (im *Impaired) Policy() *Impairment { return im.other.policy }
 
 // Stats returns a copy of the counters.
 func (im *Impaired) Stats() ImpairedCounters { return im.count }
@@ -156,13 +190,23 @@ func (im *Impaired) WriteBatch(src []Datagram) (int, error) {
 	return len(src), err
 }
 
-// route puts src[i] and its copies where their verdict says: into the batch, among
-// the held, or nowhere.
+// route puts src[i] and its copies where their way and their verdict say: into the batch,
+// among the held, or nowhere.
 func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
-	d := &src[i]
+	im.routed = src[i]
+	d := &im.routed
 	info, _ := PeekInfo(d.Buf)
-	policy := im.policyFor(d.Path.Dst)
-	v := policy.Fate(now, &d.Path, info)
+	t := im.treatmentFor(d.Path.Dst)
+	stage, at := Arrived, now
+	if t.way != nil {
+		var lost LossReason
+		var ok bool
+		if stage, at, lost, ok = t.way.Step(now, Departing, info, payloadBytes(d.Buf, info), &d.Path); !ok {
+			im.count.Lost[lost]++
+			return
+		}
+	}
+	v := t.policy.Fate(now, &d.Path, info)
 	if v.Drop {
 		im.count.Lost[v.Reason]++
 		return
@@ -177,7 +221,7 @@ func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
 		own = tampered(im.buffer(), d.Buf, info)
 		first.Buf = own
 	}
-	if v.Delay[0] == 0 {
+	if v.Delay[0] == 0 && stage == Arrived && at <= now {
 		im.out = append(im.out, first)
 		im.about = append(im.about, outgoing{src: i, owned: own != nil})
 		im.overtake()
@@ -185,19 +229,21 @@ func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
 		left := 0
 		if v.Reordered {
 			im.count.Reordered++
-			left = policy.cfg.ReorderPackets
+			if t.way == nil {
+				left = t.policy.cfg.ReorderPackets
+			}
 		}
 		im.count.Delayed++
-		im.hold(now.Add(v.Delay[0]), left, &first, own)
+		im.hold(heldDatagram{due: at.Add(v.Delay[0]), left: left, d: first, way: t.way, stage: stage}, own)
 	}
 	// A second copy never shares the caller's buffer with the first: the ICRC of
 	// the two may differ.
 	for c := uint8(1); c < v.Copies; c++ {
 		im.count.Duplicated++
-		if v.Delay[c] > 0 {
+		if v.Delay[c] > 0 || at > now {
 			im.count.Delayed++
 		}
-		im.hold(now.Add(v.Delay[c]), 0, d, nil)
+		im.hold(heldDatagram{due: at.Add(v.Delay[c]), d: *d, way: t.way, stage: stage}, nil)
 	}
 }
 
@@ -205,14 +251,9 @@ func (im *Impaired) route(now vtime.Time, src []Datagram, i int) {
 // one. The port below computes the ICRC of what it gets.
 func tampered(dst, packet []byte, p PacketInfo) []byte {
 	dst = append(dst, packet...)
-	info := wire.Info(p.Opcode)
-	if info == nil || info.Mask&wire.Payload == 0 {
-		return dst
-	}
-	pad := int(packet[1] >> 4 & 3)
-	if n := len(packet) - info.HeaderBytes - pad - wire.ICRCBytes; n > 0 {
+	if n := payloadBytes(packet, p); n > 0 {
 		at, bit := FlipAt(p, n)
-		dst[info.HeaderBytes+at] ^= bit
+		dst[wire.Info(p.Opcode).HeaderBytes+at] ^= bit
 	}
 	return dst
 }
@@ -241,8 +282,8 @@ func (im *Impaired) overtake() {
 	im.held = im.held[:im.head+len(kept)]
 }
 
-// hold inserts a datagram in order of (due, seq). If owned is nil, Buf is copied.
-func (im *Impaired) hold(due vtime.Time, left int, d *Datagram, owned []byte) {
+// hold copies a datagram unless its buffer is ours already, owned, and keeps it.
+func (im *Impaired) hold(h heldDatagram, owned []byte) {
 	if im.Held() >= MaxHeld {
 		im.count.Lost[LossQueue]++
 		if owned != nil {
@@ -251,13 +292,18 @@ func (im *Impaired) hold(due vtime.Time, left int, d *Datagram, owned []byte) {
 		return
 	}
 	if owned == nil {
-		owned = append(im.buffer(), d.Buf...)
+		owned = append(im.buffer(), h.d.Buf...)
 	}
-	if left > 0 {
+	if h.left > 0 {
 		im.counting++
 	}
-	h := heldDatagram{due: due, seq: im.seq, left: left, d: *d}
 	h.d.Buf = owned
+	im.insert(h)
+}
+
+// insert puts an entry into its place, in order of (due, seq).
+func (im *Impaired) insert(h heldDatagram) {
+	h.seq = im.seq
 	im.seq++
 	// Reuse the front once it is half of all, so that moving stays cheap on average.
 	if len(im.held) == cap(im.held) && im.head >= (len(im.held)+1)/2 {
@@ -267,15 +313,40 @@ func (im *Impaired) hold(due vtime.Time, left int, d *Datagram, owned []byte) {
 	}
 	// Delays are mostly equal, so the place is nearly always at the end.
 	i := len(im.held)
-	for i > im.head && im.held[i-1].due > due {
+	for i > im.head && im.held[i-1].due > h.due {
 		i--
 	}
 	im.held = slices.Insert(im.held, i, h)
 }
 
+// advance moves datagrams on that have reached a stage of their way, until those at the
+// front that are due are at its end.
+func (im *Impaired) advance(now vtime.Time) {
+	for k := 0; k < im.Held() && im.held[im.head+k].due <= now; {
+		i := im.head + k
+		at := &im.held[i]
+		if at.stage == Arrived {
+			k++
+			continue
+		}
+		info, _ := PeekInfo(at.d.Buf)
+		next, due, lost, ok := at.way.Step(at.due, at.stage, info, payloadBytes(at.d.Buf, info), &at.d.Path)
+		h := *at
+		im.held = slices.Delete(im.held, i, i+1)
+		if !ok {
+			im.count.Lost[lost]++
+			im.free = append(im.free, h.d.Buf)
+			continue
+		}
+		h.stage, h.due = next, due
+		im.insert(h) // behind what is due no later, so not before k
+	}
+}
+
 // flush moves what is due to the port below, a batch at a time. done tells whether
 // nothing that is due is left.
 func (im *Impaired) flush(now vtime.Time) (done bool, err error) {
+	im.advance(now)
 	size := max(1, im.inner.BatchSize())
 	for im.Held() > 0 && im.held[im.head].due <= now {
 		for i := im.head; i < len(im.held) && len(im.out) < size && im.held[i].due <= now; i++ {
@@ -340,9 +411,9 @@ func (im *Impaired) send(now vtime.Time, src []Datagram) error {
 				im.free = append(im.free, d.Buf)
 			}
 		case a.owned:
-			im.hold(now, 0, d, d.Buf)
+			im.hold(heldDatagram{due: now, d: *d, stage: Arrived}, d.Buf)
 		default:
-			im.hold(now, 0, d, nil)
+			im.hold(heldDatagram{due: now, d: *d, stage: Arrived}, nil)
 		}
 	}
 	clear(im.out)

@@ -269,7 +269,10 @@ func TestImpairedForwards(t *testing.T) {
 func TestImpairedConserves(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newRig(t, drawConfig(rt))
-		r.im.policy.cfg.ReorderPackets = rapid.IntRange(0, 4).Draw(rt, "reorder packets")
+		r.im.other.policy.cfg.ReorderPackets = rapid.IntRange(0, 4).Draw(rt, "reorder packets")
+		if rapid.Bool().Draw(rt, "way") {
+			r.im.SetWay(&fakeWay{hops: 3, each: 700_000, loseAt: rapid.IntRange(0, 50).Draw(rt, "lose at")})
+		}
 		psn := 0
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			r.now += vtime.Time(rapid.IntRange(0, 2000000).Draw(rt, "step"))
@@ -307,8 +310,80 @@ func checkConserved(t require.TestingT, r *rig, offered int) {
 	require.LessOrEqual(t, len(r.im.out), 0)
 }
 
+// fakeWay takes a while from each stage to the next, and loses every n-th packet at the
+// last.
+type fakeWay struct {
+	hops, steps, loseAt int
+	each                time.Duration
+	mtu                 int
+	seen                []vtime.Time // when steps were asked for
+}
+
+func (w *fakeWay) Step(now vtime.Time, s Stage, _ PacketInfo, payload int, path *wire.Path) (Stage, vtime.Time, LossReason, bool) {
+	w.seen = append(w.seen, now)
+	w.steps++
+	if w.mtu > 0 && payload > w.mtu {
+		return Arrived, now, LossMTU, false
+	}
+	if w.loseAt > 0 && w.steps%w.loseAt == 0 {
+		return Arrived, now, LossQueue, false
+	}
+	path.TClass |= 3
+	s++
+	if int(s) == w.hops-1 {
+		return Arrived, now.Add(w.each), LossNone, true
+	}
+	return s, now.Add(w.each), LossNone, true
+}
+
+func TestImpairedWay(t *testing.T) {
+	r := newRig(t, ImpairmentConfig{})
+	w := &fakeWay{hops: 3, each: 100}
+	r.im.SetWay(w)
+	r.write(t, 0, 2)
+	require.Empty(t, r.port.wrote)
+	require.EqualValues(t, 100, r.im.Deadline())
+	r.read(t, 99)
+	require.EqualValues(t, 100, r.im.Deadline(), "nobody has come to a switch yet")
+	r.read(t, 250)
+	require.Equal(t, []vtime.Time{0, 0, 100, 100, 200, 200}, w.seen, "a late host does not make the way longer")
+	require.EqualValues(t, 300, r.im.Deadline())
+	r.im.SetWay(nil) // what is under way goes on
+	r.read(t, 299)
+	require.Empty(t, r.port.wrote)
+	r.read(t, 300)
+	require.Equal(t, []int{0, 1}, r.port.psns(t))
+	require.EqualValues(t, 3, r.port.wrote[0].Path.TClass&3)
+	r.write(t, 2, 1)
+	require.Equal(t, []int{0, 1, 2}, r.port.psns(t))
+}
+
+// The way to one destination is in force beside the policy of that destination.
+func TestImpairedWayToOneDestination(t *testing.T) {
+	r := newRig(t, ImpairmentConfig{})
+	w := &fakeWay{hops: 1, each: 100}
+	r.im.SetWayFor(gidB, w)
+	drop, err := NewImpairment(ImpairmentConfig{Loss: 1}, 1)
+	require.NoError(t, err)
+	r.im.SetPolicyFor(gidB, drop)
+	r.write(t, 0, 1)
+	require.Len(t, w.seen, 1, "a lost packet has taken its place in the queue")
+	require.EqualValues(t, 1, r.im.Stats().Lost[LossRandom])
+	r.im.SetPolicyFor(gidB, nil)
+	r.write(t, 1, 1)
+	require.Equal(t, 1, r.im.Held())
+	r.im.SetWayFor(gidB, nil)
+	require.True(t, r.im.idle())
+	w.mtu = 1
+	r.im.SetWayFor(gidB, w)
+	r.write(t, 2, 1)
+	require.EqualValues(t, 1, r.im.Stats().Lost[LossMTU])
+}
+
 func TestImpairedSteadyStateDoesNotAllocate(t *testing.T) {
 	r := newRig(t, ImpairmentConfig{Loss: 0.1, Duplicate: 0.1, Delay: 5})
+	w := &fakeWay{hops: 2, each: 7, seen: make([]vtime.Time, 0, 1<<20)}
+	r.im.SetWay(w)
 	quiet := &discardPort{fakePort: r.port}
 	r.im.inner = quiet
 	src := datagrams(0, 16)

@@ -109,6 +109,22 @@ type PortCounters struct {
 	RxSyscalls         uint64
 }
 
+// Add adds the counters of another port.
+func (c *PortCounters) Add(o *PortCounters) {
+	c.TxPackets += o.TxPackets
+	c.TxBytes += o.TxBytes
+	c.RxPackets += o.RxPackets
+	c.RxBytes += o.RxBytes
+	c.RxBadICRC += o.RxBadICRC
+	c.RxTooShort += o.RxTooShort
+	c.RxOverflow += o.RxOverflow
+	c.TxBackpressure += o.TxBackpressure
+	c.TxErrors += o.TxErrors
+	c.GSOFallbacks += o.GSOFallbacks
+	c.TxSyscalls += o.TxSyscalls
+	c.RxSyscalls += o.RxSyscalls
+}
+
 // DeadlineOf returns when p, or a port that it wraps, wants ReadBatch or WriteBatch
 // to be called even though no datagram arrived; [vtime.Never] for ordinary ports.
 func DeadlineOf(p Port) vtime.Time {

@@ -141,16 +141,14 @@ func (n *Network) route() {
 // hop moves a packet that has arrived at a switch on, or loses it there.
 func (n *Network) hop(f *Frame, now vtime.Time) {
 	dst := &n.nodes[f.To]
-	out, place, next := dst.in, dst.place, NoSwitch
-	if dst.sw != f.sw {
-		s := &n.switches[f.sw]
-		ways := s.next[dst.sw]
-		if len(ways) == 0 {
-			n.lose(f, fabric.LossUnreachable)
-			return
-		}
-		t := &s.trunks[ways[flowHash(&f.Path)%uint64(len(ways))]]
-		out, place, next = t.port, n.switches[t.to].place, t.to
+	out, next, ok := n.exit(f.sw, dst, &f.Path)
+	if !ok {
+		n.lose(f, fabric.LossUnreachable)
+		return
+	}
+	place := dst.place
+	if next != NoSwitch {
+		place = n.switches[next].place
 	}
 	if out.cfg.MTU != 0 && len(f.Packet.Payload) > out.cfg.MTU.Bytes() {
 		n.lose(f, fabric.LossMTU)

@@ -1,0 +1,111 @@
+package mem
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// switched is a network of nodes at three switches in a row, and two nodes with a link of
+// their own.
+func switched(t require.TestingT, cfg LinkConfig) *Network {
+	n := world(Config{Seed: 5, Default: cfg}, 6)
+	for range 3 {
+		n.AddSwitch()
+	}
+	for i := range 6 {
+		require.NoError(t, n.Plug(NodeIndex(i), SwitchIndex(i/2), cfg))
+	}
+	require.NoError(t, n.Trunk(0, 1, cfg))
+	require.NoError(t, n.Trunk(1, 2, cfg))
+	own := cfg
+	own.Latency *= 3
+	require.NoError(t, n.SetLink(0, 5, own))
+	return n
+}
+
+// outside is a packet that the network does not carry.
+type outside struct {
+	at       vtime.Time
+	from, to int
+	psn      int
+	stage    fabric.Stage
+	path     wire.Path
+}
+
+// TestThroughIsWhatSendDoes: packets that travel elsewhere take as long as those of the
+// network itself, and the same ones are lost.
+func TestThroughIsWhatSendDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := LinkConfig{
+			Latency: time.Duration(rapid.IntRange(0, 5000).Draw(t, "latency")), Jitter: time.Duration(rapid.SampledFrom([]int{0, 700}).Draw(t, "jitter")),
+			BandwidthBitsPerSecond: uint64(rapid.SampledFrom([]int{0, 1e9, 1e10}).Draw(t, "bandwidth")), MTU: rapid.SampledFrom([]ib.MTU{0, ib.MTU512}).Draw(t, "mtu"),
+		}
+		if cfg.BandwidthBitsPerSecond > 0 && rapid.Bool().Draw(t, "queue") {
+			cfg.QueueBytes = 8000
+		}
+		sends := make([]outside, rapid.IntRange(1, 60).Draw(t, "packets"))
+		now := vtime.Time(0)
+		for i := range sends {
+			now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "gap")))
+			from := rapid.IntRange(0, 5).Draw(t, "from")
+			to := rapid.IntRange(0, 5).Filter(func(to int) bool { return to != from }).Draw(t, "to")
+			sends[i] = outside{at: now, from: from, to: to, psn: i, stage: fabric.Departing, path: *path(from, to)}
+		}
+		size := rapid.SampledFrom([]int{64, 512, 1024}).Draw(t, "size")
+		carried := switched(t, cfg)
+		for _, s := range sends {
+			send(carried, s.at, s.from, s.to, s.psn, size)
+		}
+		var want []arrival
+		for carried.InFlight() > 0 { // at the end of each burst some may be at a switch
+			want = append(want, drain(carried)...)
+		}
+		p := wire.Packet{Opcode: ib.OpSendOnly, Pad: wire.PadFor(size)}
+		require.Equal(t, want, walk(switched(t, cfg), sends, encodedBytes(&p, make([]byte, size)), size))
+	})
+}
+
+// walk takes packets through the network in the order of time.
+func walk(n *Network, pending []outside, bytes, payload int) (got []arrival) {
+	byTime := func(a, b outside) int { return int(a.at - b.at) }
+	pending = slices.Clone(pending)
+	for len(pending) > 0 {
+		slices.SortStableFunc(pending, byTime)
+		f := pending[0]
+		pending = pending[1:]
+		if f.stage == fabric.Arrived {
+			got = append(got, arrival{f.at, NodeIndex(f.to), f.psn})
+			continue
+		}
+		var ok bool
+		if f.stage, f.at, _, ok = n.Through(f.at, f.stage, NodeIndex(f.from), NodeIndex(f.to), bytes, payload, &f.path); ok {
+			pending = append(pending, f)
+		}
+	}
+	return got
+}
+
+func TestThroughNowhere(t *testing.T) {
+	n := world(Config{}, 2)
+	n.AddSwitch()
+	n.AddSwitch()
+	require.NoError(t, n.Plug(0, 0, LinkConfig{}))
+	require.NoError(t, n.Plug(1, 1, LinkConfig{}))
+	for _, c := range []struct {
+		stage fabric.Stage
+		to    NodeIndex
+	}{{0, 1}, {5, 1}, {fabric.Departing, 7}, {fabric.Arrived, 1}} {
+		_, _, lost, ok := n.Through(0, c.stage, 0, c.to, 100, 64, path(0, 1))
+		require.False(t, ok, c)
+		require.Equal(t, fabric.LossUnreachable, lost)
+	}
+}
