@@ -12,9 +12,10 @@ import (
 // atEndpoint carries out a fault that happens at one end of a flow, with the device in
 // hand. It reports false for actions that are of another kind.
 func atEndpoint(d *rvt.Device, now vtime.Time, e *workload.Endpoint, f *topology.Fault) bool {
+	covers := func(k int, q *qp.QP) bool { return (f.QP < 0 || f.QP == k) && (f.QPN == 0 || f.QPN == q.QPN) }
 	each := func(do func(q *qp.QP)) {
 		for k, q := range e.QPs() {
-			if f.QP < 0 || f.QP == k {
+			if covers(k, q) {
 				do(q)
 			}
 		}
@@ -35,7 +36,11 @@ func atEndpoint(d *rvt.Device, now vtime.Time, e *workload.Endpoint, f *topology
 	case topology.CQOverflow:
 		e.SendCQ().LoseNext()
 	case topology.FailPost:
-		e.FailPosts(f.QP, f.Count)
+		for k, q := range e.QPs() {
+			if covers(k, q) {
+				e.FailPosts(k, f.Count)
+			}
+		}
 	case topology.CompleteWith:
 		each(func(q *qp.QP) { d.InjectStatus(now, q, f.Status) })
 	case topology.DelayCompletions:
@@ -57,28 +62,6 @@ func atEndpoint(d *rvt.Device, now vtime.Time, e *workload.Endpoint, f *topology
 func release(d *rvt.Device, e *workload.Endpoint) {
 	d.HoldCompletions(e.SendCQ(), false)
 	d.HoldCompletions(e.RecvCQ(), false)
-}
-
-// atReceiver reports whether a fault of a flow happens at its receiver.
-func atReceiver(f *topology.Fault) bool {
-	switch f.Action {
-	case topology.PauseReceiver, topology.ResumeReceiver, topology.RevokeKey:
-		return true
-	}
-	return f.Receiver
-}
-
-// virtualOnly are the parts of a file that sockets do not have.
-func virtualOnly(f *topology.File) (notes []string) {
-	if len(f.Switches) > 0 {
-		notes = append(notes, "on sockets there are no switches; --virtual models those of the file")
-	}
-	for _, x := range f.Schedule() {
-		if x.Action == topology.RestartNode {
-			return append(notes, "on sockets a node that was killed stays dead; --virtual restarts it")
-		}
-	}
-	return notes
 }
 
 // gate makes client wait for what server, at the same node, receives: each message that

@@ -147,6 +147,7 @@ func (t *tally) list() []CompletionCount {
 type flowRun struct {
 	topo           *topology.Flow
 	client, server *workload.Endpoint
+	from, to       *udpNode        // on sockets, where the ends are
 	clientLat      *report.Latency // one each: they are filled by different goroutines
 	serverLat      *report.Latency
 }

@@ -5,9 +5,8 @@ import (
 	"github.com/rvtsim/rvtsim/internal/topology"
 )
 
-// setPolicies gives node i's port what the file says of each of its links, and reports
-// whether any of them does something. Latency and bandwidth are the machine's.
-func setPolicies(f *topology.File, i int, seed uint64, im *fabric.Impaired) (active bool, err error) {
+// setPolicies gives node i's port what the file says of each of its links.
+func setPolicies(f *topology.File, i int, seed uint64, ways *Ways, im *fabric.Impaired) error {
 	for j := range f.Nodes {
 		if i == j {
 			continue
@@ -15,12 +14,11 @@ func setPolicies(f *topology.File, i int, seed uint64, im *fabric.Impaired) (act
 		l := f.LinkBetween(i, j)
 		p, err := PolicyOf(&l, seed, i, j)
 		if err != nil {
-			return false, err
+			return err
 		}
-		if p != nil {
-			im.SetPolicyFor(gidOf(&f.Nodes[j]), p)
-			active = true
-		}
+		dst := gidOf(&f.Nodes[j])
+		im.SetPolicyFor(dst, p)
+		im.SetWayFor(dst, ways.Between(i, j))
 	}
-	return active, nil
+	return nil
 }

@@ -30,14 +30,28 @@ func (e *EnvError) Unwrap() error { return e.Err }
 // udpRun is a run on sockets.
 type udpRun struct {
 	file    *topology.File
+	seed    uint64
+	sink    fabric.Sink
+	ways    *Ways
 	nodes   []*udpNode
 	runs    []*flowRun
 	tallies []tally
 	start   vtime.Time
+
+	// For nodes that are killed and come back; see restart.
+	broken []bool     // flows that the death of a node cut short
+	begun  []int      // how often a flow began anew
+	former []*flowRun // what flows were before they began anew
+	past   []*udpNode // nodes that were replaced
+	due    []int      // restarts that are still to come, by node
+	work   *workers
+	// stopped says that the file's duration is over.
+	stopped bool
 }
 
 // udpNode is a node with the goroutine that runs its programs.
 type udpNode struct {
+	index    int
 	topo     *topology.Node
 	dev      *rvt.Device
 	node     *node.Node
@@ -46,7 +60,8 @@ type udpNode struct {
 	apps     []*workload.Endpoint
 	appOf    map[any]*workload.Endpoint
 	wake     chan struct{}
-	done     atomic.Bool // its programs have nothing more to do
+	ended    chan struct{} // closed when the goroutine is; nil before it starts
+	done     atomic.Bool   // its programs have nothing more to do
 	progress atomic.Uint64
 	killed   atomic.Bool
 	misuse   []strict.Report // owned by the device's owner
@@ -57,10 +72,17 @@ type udpNode struct {
 func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) {
 	seed := o.seed(f)
 	f = f.WithSeed(seed)
-	r := &udpRun{file: f, tallies: make([]tally, len(f.Nodes))}
+	r := &udpRun{
+		file: f, seed: seed, sink: o.Sink, tallies: make([]tally, len(f.Nodes)), runs: make([]*flowRun, len(f.Flows)),
+		broken: make([]bool, len(f.Flows)), begun: make([]int, len(f.Flows)), due: restartsOf(f),
+	}
 	defer r.close()
+	var err error
+	if r.ways, err = NewWays(f, seed); err != nil {
+		return nil, err
+	}
 	for i := range f.Nodes {
-		n, err := openNode(f, i, seed, o.Sink)
+		n, err := r.openNode(i, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +90,7 @@ func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) 
 	}
 	r.start = node.Now()
 	for i := range f.Flows {
-		if err := r.addFlow(i, seed); err != nil {
+		if err := r.addFlow(i); err != nil {
 			return nil, err
 		}
 	}
@@ -77,6 +99,9 @@ func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) 
 	finished := r.run(ctx, o.Progress)
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if err := r.work.failed.Load(); err != nil {
+		return nil, &EnvError{*err}
 	}
 	elapsed := node.Now().Sub(r.start)
 	done := make([]bool, len(r.runs))
@@ -89,9 +114,9 @@ func RunUDP(ctx context.Context, f *topology.File, o Options) (*Outcome, error) 
 	return out, nil
 }
 
-// openNode opens a node's socket and device.
-func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode, error) {
-	t := &f.Nodes[i]
+// openNode opens a node's socket and device. life is how often it was killed before.
+func (r *udpRun) openNode(i, life int) (*udpNode, error) {
+	t := &r.file.Nodes[i]
 	cfg := udp.DefaultConfig(gidOf(t))
 	cfg.Port = t.Address.Port()
 	cfg.Now = node.Now
@@ -99,19 +124,24 @@ func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode,
 	if err != nil {
 		return nil, &EnvError{fmt.Errorf("node %s: %w", t.Name, err)}
 	}
-	dcfg := deviceConfig(f, i, seed)
+	dcfg := deviceConfig(r.file, i, r.seed)
 	dcfg.MTU = min(dcfg.MTU, socket.MTU())
-	n := &udpNode{topo: t, appOf: map[any]*workload.Endpoint{}, wake: make(chan struct{}, 1)}
+	if life > 0 {
+		// Numbers that its peers may still send to are not used again soon.
+		dcfg.Seed = fabric.Mix(dcfg.Seed, uint64(life))
+		dcfg.FirstQPN = ib.QPN(restartQPN * (1 + life%(int(ib.QPNMulticast)/restartQPN-1)))
+	}
+	n := &udpNode{index: i, topo: t, appOf: map[any]*workload.Endpoint{}, wake: make(chan struct{}, 1)}
 	guard(t, &dcfg, &n.misuse)
 	if n.dev, err = rvt.New(dcfg); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
 	var port fabric.Port = socket
-	if sink != nil {
-		port = fabric.NewTap(port, sink, false, node.Now)
+	if r.sink != nil {
+		port = fabric.NewTap(port, r.sink, false, node.Now)
 	}
 	n.impaired = fabric.NewImpaired(port, nil, node.Now)
-	if _, err := setPolicies(f, i, seed, n.impaired); err != nil {
+	if err := setPolicies(r.file, i, r.seed, r.ways, n.impaired); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
 	n.port = socket
@@ -121,6 +151,9 @@ func openNode(f *topology.File, i int, seed uint64, sink fabric.Sink) (*udpNode,
 	}
 	return n, nil
 }
+
+// restartQPN is how far the queue pair numbers of a restarted node lie from those before.
+const restartQPN = 1 << 14
 
 // PolicyOf is what a link from node i to node j does to packets, nil if it is perfect.
 func PolicyOf(l *topology.Link, seed uint64, i, j int) (*fabric.Impairment, error) {
@@ -163,10 +196,13 @@ func (r *udpRun) close() {
 	}
 }
 
-// addFlow sets up both ends of a flow and connects them.
-func (r *udpRun) addFlow(i int, seed uint64) error {
+// addFlow sets up both ends of a flow and connects them: at the beginning, or anew.
+func (r *udpRun) addFlow(i int) error {
 	t := &r.file.Flows[i]
-	spec := flowSpec(r.file, i, seed)
+	spec := flowSpec(r.file, i, r.seed)
+	if n := r.begun[i]; n > 0 {
+		spec.Seed = fabric.Mix(spec.Seed, uint64(n))
+	}
 	from, to := r.nodes[t.From], r.nodes[t.To]
 	c, err := workload.NewClient(spec, from.dev)
 	if err != nil {
@@ -177,6 +213,7 @@ func (r *udpRun) addFlow(i int, seed uint64) error {
 		return err
 	}
 	run := newFlowRun(t, c, s)
+	run.from, run.to = from, to
 	run.watch(c, &r.tallies[t.From], run.clientLat)
 	run.watch(s, &r.tallies[t.To], run.serverLat)
 	var ci, si workload.Info
@@ -200,7 +237,7 @@ func (r *udpRun) addFlow(i int, seed uint64) error {
 	}
 	to.attach(s)
 	from.attach(c)
-	r.runs = append(r.runs, run)
+	r.runs[i] = run
 	return nil
 }
 
@@ -208,8 +245,7 @@ func (r *udpRun) addFlow(i int, seed uint64) error {
 func (r *udpRun) gate() {
 	for _, run := range r.runs {
 		if after := run.topo.After; after >= 0 {
-			n := r.nodes[run.topo.From]
-			_ = n.node.Do(func(*rvt.Device, vtime.Time) { gate(run.client, r.runs[after].server, func() {}) })
+			_ = run.from.node.Do(func(*rvt.Device, vtime.Time) { gate(run.client, r.runs[after].server, func() {}) })
 		}
 	}
 }
@@ -225,21 +261,21 @@ func (n *udpNode) attach(e *workload.Endpoint) {
 // program that polls would go on, but two of them may share a core with the engine.
 const spinLimit = 200
 
-// programs runs the node's endpoints until stop is closed.
-func (n *udpNode) programs(stop <-chan struct{}, failed *atomic.Pointer[error]) {
+// programs runs the node's endpoints until the run or the node is over.
+func (n *udpNode) programs(w *workers) {
 	idle := 0
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		select {
-		case <-stop:
+		case <-w.stop:
 			return
 		default:
 		}
 		progress, at, err := n.step()
 		if err != nil {
 			if !n.killed.Load() {
-				failed.CompareAndSwap(nil, &err)
+				w.fail(err)
 			}
 			return
 		}
@@ -264,7 +300,7 @@ func (n *udpNode) programs(stop <-chan struct{}, failed *atomic.Pointer[error]) 
 		case <-n.wake:
 			idle = 0
 		case <-timer.C:
-		case <-stop:
+		case <-w.stop:
 			return
 		}
 	}
@@ -295,16 +331,31 @@ func (n *udpNode) step() (progress bool, at vtime.Time, err error) {
 	return progress, at, nil
 }
 
+// workers are the goroutines that are the nodes' programs.
+type workers struct {
+	stop   chan struct{}
+	failed atomic.Pointer[error]
+	wg     sync.WaitGroup
+}
+
+func (w *workers) start(n *udpNode) {
+	n.ended = make(chan struct{})
+	w.wg.Go(func() {
+		defer close(n.ended)
+		n.programs(w)
+	})
+}
+
+func (w *workers) fail(err error) { w.failed.CompareAndSwap(nil, &err) }
+
 // run lets the programs work until they are done or the time is over.
 func (r *udpRun) run(ctx context.Context, progress func(done, total uint64)) (finished bool) {
-	stop := make(chan struct{})
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
+	r.work = &workers{stop: make(chan struct{})}
 	for _, n := range r.nodes {
-		wg.Go(func() { n.programs(stop, &failed) })
+		r.work.start(n)
 	}
-	defer wg.Wait()
-	defer close(stop)
+	defer r.work.wg.Wait()
+	defer close(r.work.stop)
 	deadline := time.After(r.file.Timeout)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -326,7 +377,7 @@ func (r *udpRun) run(ctx context.Context, progress func(done, total uint64)) (fi
 		if progress != nil {
 			progress(r.completed(), total)
 		}
-		if r.finished() || failed.Load() != nil {
+		if r.finished() || r.work.failed.Load() != nil {
 			return r.finished()
 		}
 	}
@@ -344,7 +395,10 @@ func (r *udpRun) finished() bool {
 
 // flowDone asks both ends, each under its node's lock.
 func (r *udpRun) flowDone(run *flowRun) bool {
-	from, to := r.nodes[run.topo.From], r.nodes[run.topo.To]
+	from, to := run.from, run.to
+	if r.due[from.index] > 0 && from.killed.Load() || r.due[to.index] > 0 && to.killed.Load() {
+		return false // it begins anew when the node comes back, unless it was done
+	}
 	var done, failed bool
 	if from.killed.Load() {
 		done = true
@@ -372,20 +426,35 @@ func (r *udpRun) completed() uint64 {
 	return n
 }
 
+// add counts what a node did, or a node that was in its place before.
+func (o *NodeOutcome) add(n *udpNode) {
+	c := n.node.Counters()
+	o.Device.Add(&c.Device)
+	o.Port.Add(&c.Port)
+	for r, k := range n.impaired.Stats().Lost {
+		o.Lost[r] += k
+	}
+	o.Misuse = append(o.Misuse, n.misuse...)
+}
+
 // outcome sums the run up. The nodes are closed; done says which flows came to their
 // end.
 func (r *udpRun) outcome(done []bool) *Outcome {
 	o := &Outcome{File: r.file}
 	for i, n := range r.nodes {
-		c := n.node.Counters()
-		no := NodeOutcome{Name: n.topo.Name, Device: c.Device, Port: *n.port.Counters(), Completions: r.tallies[i].list(), Killed: n.killed.Load(), Misuse: n.misuse}
-		no.Lost = n.impaired.Stats().Lost
+		no := NodeOutcome{Name: n.topo.Name, Completions: r.tallies[i].list(), Killed: n.killed.Load()}
+		no.add(n)
+		for _, p := range r.past {
+			if p.index == i {
+				no.add(p)
+			}
+		}
 		o.Nodes = append(o.Nodes, no)
 	}
 	for i, run := range r.runs {
 		fo := run.outcome()
 		fo.Done = done[i]
-		fo.Story = run.story(r.nodes[run.topo.From].topo.Name, r.nodes[run.topo.To].topo.Name)
+		fo.Story = run.story(run.from.topo.Name, run.to.topo.Name)
 		if fo.Done {
 			fo.Violations = workload.VerifyPair(run.client, run.server)
 		} else {
@@ -396,100 +465,6 @@ func (r *udpRun) outcome(done []bool) *Outcome {
 		}
 		o.Flows = append(o.Flows, fo)
 	}
-	o.Notes = append(o.Notes, virtualOnly(r.file)...)
-	if l := &r.file.Network; l.Bandwidth > 0 || l.Queue > 0 || l.Latency > 0 {
-		o.Notes = append(o.Notes, "on sockets, links have the latency, bandwidth and queues of this machine; --virtual models those of the file")
-	}
+	o.Restarts = len(r.former)
 	return o
-}
-
-// timed is a fault of the schedule.
-type timed struct {
-	at time.Duration
-	do func()
-}
-
-func (r *udpRun) schedule() []timed {
-	var s []timed
-	if d := r.file.Duration; d > 0 {
-		s = append(s, timed{d, r.stop})
-	}
-	faults := r.file.Schedule()
-	for i := range faults {
-		f := &faults[i]
-		t := timed{f.At, func() { r.inject(f) }}
-		k := len(s)
-		for k > 0 && s[k-1].at > t.at {
-			k--
-		}
-		s = append(s[:k], append([]timed{t}, s[k:]...)...)
-	}
-	return s
-}
-
-func (r *udpRun) stop() {
-	for _, run := range r.runs {
-		_ = r.nodes[run.topo.From].node.Do(func(*rvt.Device, vtime.Time) { run.client.Stop() })
-		_ = r.nodes[run.topo.To].node.Do(func(*rvt.Device, vtime.Time) { run.server.Stop() })
-	}
-}
-
-// inject carries out a fault of the schedule.
-func (r *udpRun) inject(f *topology.Fault) {
-	switch f.Action {
-	case topology.Partition, topology.Heal, topology.SetImpairment:
-		for i, a := range r.nodes {
-			for j, b := range r.nodes {
-				if i != j && f.Pair.Covers(i, j) {
-					r.setLink(f, i, j, a, gidOf(b.topo))
-				}
-			}
-		}
-	case topology.KillNode:
-		for _, n := range r.nodes[f.Nodes.First : f.Nodes.First+f.Nodes.N] {
-			n.killed.Store(true)
-			_ = n.node.Close() // a dead adapter answers nothing
-		}
-	case topology.PortDown, topology.PortUp:
-		for _, n := range r.nodes[f.Nodes.First : f.Nodes.First+f.Nodes.N] {
-			_ = n.node.Do(func(d *rvt.Device, _ vtime.Time) { d.SetPort(f.Action == topology.PortUp) })
-			n.kick()
-		}
-	default:
-		for _, run := range r.runs[f.Flows.First : f.Flows.First+f.Flows.N] {
-			r.injectFlow(f, run)
-		}
-	}
-}
-
-// injectFlow carries out a fault at one end of a flow.
-func (r *udpRun) injectFlow(f *topology.Fault, run *flowRun) {
-	e, n := run.client, r.nodes[run.topo.From]
-	if atReceiver(f) {
-		e, n = run.server, r.nodes[run.topo.To]
-	}
-	_ = n.node.Do(func(d *rvt.Device, now vtime.Time) { atEndpoint(d, now, e, f) })
-	n.kick()
-	if f.Action == topology.DelayCompletions {
-		time.AfterFunc(f.Delay, func() {
-			_ = n.node.Do(func(d *rvt.Device, _ vtime.Time) { release(d, e) })
-			n.kick()
-		})
-	}
-}
-
-// setLink changes one direction, under the lock of its sender.
-func (r *udpRun) setLink(f *topology.Fault, i, j int, n *udpNode, dst ib.GID) {
-	l := r.file.LinkBetween(i, j)
-	if f.Action == topology.SetImpairment {
-		l.Impairment = f.Impairment
-	}
-	if f.Action == topology.Partition {
-		l.Impairment = topology.Impairment{Loss: 1}
-	}
-	p, err := PolicyOf(&l, r.file.Seed, i, j)
-	if err != nil {
-		return // cannot be: the file was checked
-	}
-	_ = n.node.Do(func(*rvt.Device, vtime.Time) { n.impaired.SetPolicyFor(dst, p) })
 }

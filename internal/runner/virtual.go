@@ -59,6 +59,7 @@ type virtualRun struct {
 	begun   []int       // how often a flow began anew
 	former  []*sim.Flow // what flows were before they began anew
 	stopped bool        // the duration is over
+	due     []int       // restarts that are still to come, by node
 
 	firstOpen int // all flows before it are done
 	checks    Checks
@@ -75,7 +76,7 @@ type virtualRun struct {
 func RunVirtual(ctx context.Context, f *topology.File, o Options) (*Outcome, error) {
 	seed := o.seed(f)
 	f = f.WithSeed(seed)
-	r := &virtualRun{file: f, seed: seed, tallies: make([]tally, len(f.Nodes)), broken: make([]bool, len(f.Flows)), begun: make([]int, len(f.Flows)), runs: make([]*flowRun, len(f.Flows)), misuse: make([][]strict.Report, len(f.Nodes))}
+	r := &virtualRun{file: f, seed: seed, tallies: make([]tally, len(f.Nodes)), broken: make([]bool, len(f.Flows)), begun: make([]int, len(f.Flows)), runs: make([]*flowRun, len(f.Flows)), misuse: make([][]strict.Report, len(f.Nodes)), due: restartsOf(f)}
 	r.checks, r.until = o.Checks, o.Until
 	if o.Trace > 0 || o.Until != nil {
 		r.trace = newTracer(f, o.Trace, o.Until)
@@ -142,53 +143,7 @@ func (r *virtualRun) build(sink fabric.Sink) (err error) {
 		}
 		r.nodes = append(r.nodes, n)
 	}
-	for i := range r.file.Links {
-		if err := r.setLink(&r.file.Links[i]); err != nil {
-			return err
-		}
-	}
-	return r.plug()
-}
-
-// setLink sets the links of one entry apart.
-func (r *virtualRun) setLink(l *topology.Link) (err error) {
-	net, cfg := r.world.Network(), linkConfig(l)
-	r.pairs(l.Pair, func(a, b *sim.Node) {
-		if err == nil {
-			err = net.SetLink(a.Index, b.Index, cfg)
-		}
-	})
-	return err
-}
-
-// plug builds the switches.
-func (r *virtualRun) plug() error {
-	net := r.world.Network()
-	for i := range r.file.Switches {
-		s := &r.file.Switches[i]
-		port := linkConfig(&s.Port)
-		at := net.AddSwitch()
-		for _, span := range s.Nodes {
-			for _, n := range r.nodes[span.First : span.First+span.N] {
-				if err := net.Plug(n.Index, at, port); err != nil {
-					return err
-				}
-			}
-		}
-		for _, other := range s.Switches {
-			if err := net.Trunk(at, mem.SwitchIndex(other), port); err != nil {
-				return err
-			}
-		}
-	}
-	for i := range r.file.Flows {
-		fl := &r.file.Flows[i]
-		from, to := r.nodes[fl.From], r.nodes[fl.To]
-		if !net.Connected(from.Index, to.Index) || !net.Connected(to.Index, from.Index) {
-			return fmt.Errorf("%s: flow %s: no trunks lead from the switch of node %s to that of node %s; expected a way through the switches, or a link of their own", r.file.Path, fl.Name, from.Name, to.Name)
-		}
-	}
-	return nil
+	return joinNodes(r.world.Network(), r.file, func(i int) mem.NodeIndex { return r.nodes[i].Index })
 }
 
 // startFlow sets flow i up and starts it: at the beginning, or anew after a restart.
@@ -245,9 +200,7 @@ func (r *virtualRun) inject(f *topology.Fault) {
 			r.injectNode(f, i)
 		}
 	default:
-		for i := f.Flows.First; i < f.Flows.First+f.Flows.N; i++ {
-			r.injectFlow(f, r.flows[i])
-		}
+		r.file.Ends(f, func(i int, receiver bool) { r.injectFlow(f, r.flows[i], receiver) })
 	}
 }
 
@@ -259,6 +212,7 @@ func (r *virtualRun) injectNode(f *topology.Fault, i int) {
 			r.kill(i)
 		}
 	case topology.RestartNode:
+		r.due[i]--
 		if n.Dead() {
 			r.restart(i)
 		}
@@ -313,9 +267,9 @@ func (r *virtualRun) fail(err error) {
 }
 
 // injectFlow carries out a fault at one end of a flow.
-func (r *virtualRun) injectFlow(f *topology.Fault, fl *sim.Flow) {
+func (r *virtualRun) injectFlow(f *topology.Fault, fl *sim.Flow, receiver bool) {
 	e, n, gone := fl.Client, fl.ClientNode, fl.ClientGone
-	if atReceiver(f) {
+	if receiver {
 		e, n, gone = fl.Server, fl.ServerNode, fl.ServerGone
 	}
 	if gone() {
@@ -358,30 +312,13 @@ func (r *virtualRun) partition(p topology.Pair, cut bool) {
 	}
 }
 
-// pairs calls do for each direction that p selects.
-func (r *virtualRun) pairs(p topology.Pair, do func(a, b *sim.Node)) {
-	each := func(from, to topology.Span) {
-		for i := from.First; i < from.First+from.N; i++ {
-			for j := to.First; j < to.First+to.N; j++ {
-				if i != j {
-					do(r.nodes[i], r.nodes[j])
-				}
-			}
-		}
-	}
-	each(p.From, p.To)
-	if p.Both && p.From != p.To {
-		each(p.To, p.From)
-	}
-}
-
 func (r *virtualRun) setImpairment(f *topology.Fault) {
 	net, im := r.world.Network(), impairment(&f.Impairment)
 	if f.Pair.All {
 		_ = net.SetImpairments(im) // the file was checked
 		return
 	}
-	r.pairs(f.Pair, func(a, b *sim.Node) { _ = net.SetImpairment(a.Index, b.Index, im) })
+	eachPair(f.Pair, func(i, j int) { _ = net.SetImpairment(r.nodes[i].Index, r.nodes[j].Index, im) })
 }
 
 // checkEvery is how many events pass between two looks at the context.
@@ -419,10 +356,23 @@ func (r *virtualRun) run(ctx context.Context, o *Options) error {
 // done reports whether every flow is. A flow that is done stays so until a restart, so
 // only the first that was not is asked.
 func (r *virtualRun) done() bool {
-	for r.firstOpen < len(r.flows) && r.flows[r.firstOpen].Done() {
+	for r.firstOpen < len(r.flows) && r.flows[r.firstOpen].Done() && !r.waits(r.firstOpen) {
 		r.firstOpen++
 	}
 	return r.firstOpen == len(r.flows)
+}
+
+// waits reports whether a flow that was cut short will begin anew.
+func (r *virtualRun) waits(k int) bool {
+	if !r.broken[k] {
+		return false
+	}
+	for _, i := range [2]int{r.file.Flows[k].From, r.file.Flows[k].To} {
+		if r.nodes[i].Dead() && r.due[i] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *virtualRun) completed() uint64 {

@@ -11,7 +11,6 @@ import (
 // then: what happens at an end of a flow in a file happens at queue pairs of a node here.
 type LiveFault struct {
 	Fault
-	QPN    ib.QPN // of the node's queue pairs; 0: all
 	Key    uint32 // RevokeKey: rkey or lkey of the region
 	HasKey bool
 }
@@ -19,7 +18,6 @@ type LiveFault struct {
 // liveEntry is a fault while it is read.
 type liveEntry struct {
 	faultEntry
-	qpn    ib.QPN
 	key    uint32
 	hasKey bool
 }
@@ -27,8 +25,6 @@ type liveEntry struct {
 var liveObject = object[liveEntry]{
 	title: "fault",
 	fields: append(lift(without(faultObject, "at", "flow", "qp", "side").fields, func(e *liveEntry) *faultEntry { return &e.faultEntry }),
-		field[liveEntry]{"qpn", "number", "all", "Queue pair of the node, by the number that `ls` shows.",
-			put(qpnValue, func(e *liveEntry) *ib.QPN { return &e.qpn })},
 		field[liveEntry]{"key", "number", "all", "Remote or local key of a memory region.",
 			func(d *decoder, v value, e *liveEntry) { e.key, e.hasKey = integer[uint32](0, 1<<32-1)(d, v) }},
 	),
@@ -38,23 +34,18 @@ var liveObject = object[liveEntry]{
 var liveActions = func() []faultAction {
 	var list []faultAction
 	for _, a := range faultActions {
-		if slices.Contains(a.takes, "flow") {
-			keys := []string{"node", "qpn"}
-			if a.action == RevokeKey {
-				keys[1] = "key"
-			}
-			for _, k := range a.takes {
-				if k != "flow" && k != "qp" && k != "side" {
-					keys = append(keys, k)
+		if a.atEnds() {
+			a.takes = slices.DeleteFunc(slices.Clone(a.takes), func(k string) bool { return k == "flow" || k == "qp" || k == "side" })
+			switch a.action {
+			case RevokeKey:
+				a.takes = append(a.takes, "key")
+			default:
+				if !slices.Contains(a.takes, "qpn") {
+					a.takes = append(a.takes, "qpn")
 				}
 			}
-			needs := []string{"node"}
-			for _, k := range a.needs {
-				if k != "flow" {
-					needs = append(needs, k)
-				}
-			}
-			a.takes, a.needs, a.doc = keys, needs, liveDocs[a.action]
+			a.needs = append([]string{"node"}, a.needs...)
+			a.doc = liveDocs[a.action]
 		}
 		if a.action == RestartNode {
 			a.doc = liveDocs[RestartNode]
@@ -86,13 +77,7 @@ func ParseFault(f *File, text string) (*LiveFault, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.names = map[string]Span{}
-	for _, g := range f.Groups {
-		d.names[g.Name] = g.Nodes
-		for k := g.Nodes.First; k < g.Nodes.First+g.Nodes.N; k++ {
-			d.names[f.Nodes[k].Name] = One(k)
-		}
-	}
+	d.names = namesOf(f)
 	out := &LiveFault{}
 	decodeLive(d, root, f, out)
 	if len(d.problems) > 0 {
@@ -120,7 +105,7 @@ func decodeLive(d *decoder, v value, f *File, out *LiveFault) {
 	if x.node != "" {
 		x.Nodes, _ = d.nodes(f, "node", x.node)
 	}
-	*out = LiveFault{Fault: x.Fault, QPN: x.qpn, Key: x.key, HasKey: x.hasKey}
+	*out = LiveFault{Fault: x.Fault, Key: x.key, HasKey: x.hasKey}
 }
 
 // Summary is what an impairment does, in the words of a file; empty if it does nothing.

@@ -332,15 +332,21 @@ func (w *fileWriter) flowTransport(fl *Flow) []string {
 
 func (w *fileWriter) fault(x *Fault) []string {
 	k := keys{fmt.Sprintf("at: %s", x.At), fmt.Sprintf("action: %s", x.Action)}
-	i := slices.IndexFunc(faultActions, func(a faultAction) bool { return a.action == x.Action })
-	for _, key := range faultActions[i].takes {
+	a := actionOf(x.Action)
+	for _, key := range a.takes {
 		switch key {
 		case "between":
 			k = append(k, w.pair(x.Pair)...)
 		case "flow":
-			k.add("flow: %s", w.f.Flows[x.Flows.First].Name)
+			if x.Flows.N > 0 {
+				k.add("flow: %s", w.f.Flows[x.Flows.First].Name)
+			}
 		case "node":
-			k.add("node: %s", w.name(x.Nodes))
+			if x.Flows.N == 0 {
+				k.add("node: %s", w.name(x.Nodes))
+			}
+		case "qpn":
+			putKey(&k, "qpn", x.QPN, 0)
 		case "qp":
 			putKey(&k, "qp", x.QP, -1)
 		case "side":
@@ -359,7 +365,7 @@ func (w *fileWriter) fault(x *Fault) []string {
 			}
 		}
 	}
-	if faultActions[i].impaired {
+	if a.impaired {
 		k = append(k, w.impairment(&x.Impairment)...)
 	}
 	return k
@@ -461,16 +467,14 @@ func (p Pair) singles() (list []Pair) {
 
 // singles are the fault for each pair, flow or node that it happens to.
 func (x Fault) singles() (list []Fault) {
-	i := slices.IndexFunc(faultActions, func(a faultAction) bool { return a.action == x.Action })
-	takes := faultActions[i].takes
 	switch {
-	case slices.Contains(takes, "between"):
+	case slices.Contains(actionOf(x.Action).takes, "between"):
 		for _, p := range x.Pair.singles() {
 			one := x
 			one.Pair = p
 			list = append(list, one)
 		}
-	case slices.Contains(takes, "node"):
+	case x.Flows.N == 0:
 		for k := range x.Nodes.N {
 			one := x
 			one.Nodes = One(x.Nodes.First + k)

@@ -31,6 +31,9 @@ type Options struct {
 	// Set replaces single values of the file: by path, as messages name it
 	// ("network.loss", "traffic[0].size"), what shall stand there.
 	Set map[string]string
+	// Live is for networks that run until somebody ends them: faults may come after the
+	// file's timeout, and random faults where there are no flows.
+	Live bool
 }
 
 // LoadWith is Load with options.

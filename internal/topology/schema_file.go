@@ -42,7 +42,7 @@ var fileObject = object[fileEntry]{
 		{"nodes", "list", required, "The machines, and groups of machines.", func(_ *decoder, v value, f *fileEntry) { f.nodes = v }},
 		{"network", "mapping", "perfect", "The network between all nodes.", func(d *decoder, v value, f *fileEntry) { networkObject.decode(d, v, &f.Network) }},
 		{"links", "list", "none", "Pairs of nodes whose network differs.", func(_ *decoder, v value, f *fileEntry) { f.links = v }},
-		{"switches", "list", "none", "Switches between the nodes. In virtual time.", func(_ *decoder, v value, f *fileEntry) { f.switches = v }},
+		{"switches", "list", "none", "Switches between the nodes.", func(_ *decoder, v value, f *fileEntry) { f.switches = v }},
 		{"traffic", "list", "none", "The flows, and patterns of flows.", func(_ *decoder, v value, f *fileEntry) { f.traffic = v }},
 		{"faults", "list", "none", "What goes wrong, and when.", func(_ *decoder, v value, f *fileEntry) { f.faults = v }},
 		{"random_faults", "mapping", "none", "Faults that are drawn from the seed.", func(d *decoder, v value, f *fileEntry) { decodeRandomFaults(d, v, &f.Random) }},

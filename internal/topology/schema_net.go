@@ -126,9 +126,9 @@ var linkFields = []field[Link]{
 		put(rate, func(l *Link) *Rate { return &l.Bandwidth })},
 	{"queue", "size", "unlimited", "Bytes that may wait for bandwidth; a packet that finds no room is lost.",
 		put(sizeOrUnlimited, func(l *Link) *int64 { return &l.Queue })},
-	{"mtu", "256, 512, 1024, 2048, 4096", "any", "Largest payload that passes; a longer packet is lost. In virtual time.",
+	{"mtu", "256, 512, 1024, 2048, 4096", "any", "Largest payload that passes; a longer packet is lost.",
 		put(mtu, func(l *Link) *ib.MTU { return &l.MTU })},
-	{"ecn", "mapping", "no marks", "When the queue marks packets. In virtual time.",
+	{"ecn", "mapping", "no marks", "When the queue marks packets.",
 		func(d *decoder, v value, l *Link) { decodeECN(d, v, &l.ECN) }},
 }
 
@@ -188,7 +188,7 @@ const defaultReorderDelay = 100 * time.Microsecond
 
 var networkObject = object[Link]{
 	title:  "network",
-	doc:    "The network between every pair of nodes that `links` does not name. On sockets, latency and bandwidth come on top of what the real network takes.",
+	doc:    "The network between every pair of nodes that `links` does not name. On sockets the adapters hold packets back for as long, on top of what the machine takes, and at most 16384 of each node wait.",
 	fields: append(append([]field[Link]{}, linkFields...), impaired(func(l *Link) *Impairment { return &l.Impairment })...),
 }
 

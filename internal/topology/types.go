@@ -314,12 +314,44 @@ type Fault struct {
 	Flows      Span       // by index into File.Flows: those it happens to
 	QP         int        // which QP of each flow, from 0; -1: all
 	Receiver   bool       // at the flow's receiver, else at its sender
-	Nodes      Span       // by index into File.Nodes: those it happens to
+	Nodes      Span       // by index into File.Nodes: those it happens to, all ends of flows there if Flows is empty
+	QPN        ib.QPN     // which QP of each node; 0: all
 	Count      int        // FailPost: how many posts
 	Status     ib.WCStatus
 	Delay      time.Duration // DelayCompletions
 	Event      ib.EventType  // SpuriousEvent
 	Notify     bool          // SpuriousEvent: a notification of a completion queue instead
+}
+
+// AtReceiver reports whether a fault of a flow happens at its receiver: some can happen
+// nowhere else.
+func (x *Fault) AtReceiver() bool { return x.Receiver || x.onlyReceivers() }
+
+func (x *Fault) onlyReceivers() bool {
+	switch x.Action {
+	case PauseReceiver, ResumeReceiver, RevokeKey:
+		return true
+	}
+	return false
+}
+
+// Ends calls do for each end of a flow that a fault happens to which is about flows.
+func (f *File) Ends(x *Fault, do func(flow int, receiver bool)) {
+	for i := x.Flows.First; i < x.Flows.First+x.Flows.N; i++ {
+		do(i, x.AtReceiver())
+	}
+	if x.Flows.N > 0 {
+		return
+	}
+	for i := range f.Flows {
+		fl := &f.Flows[i]
+		if x.Nodes.Has(fl.From) && (fl.Bidirectional || !x.onlyReceivers()) {
+			do(i, false)
+		}
+		if x.Nodes.Has(fl.To) {
+			do(i, true)
+		}
+	}
 }
 
 // RandomFaults asks for faults that are drawn from the seed; see [File.WithSeed].
