@@ -158,7 +158,7 @@ func profileOf(p topology.Profile) (qp.Profile, error) {
 
 // nodesOf reads the nodes of a topology file.
 func nodesOf(path string) ([]daemon.NodeConfig, *topology.File, error) {
-	t, err := topology.Load(path)
+	t, err := topology.LoadWith(path, topology.Options{Live: true})
 	if err != nil {
 		return nil, nil, err
 	}

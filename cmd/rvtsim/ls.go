@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -66,12 +67,38 @@ func printLs(w io.Writer, r *daemon.Report) error {
 	if err := printQPs(w, r); err != nil {
 		return err
 	}
+	printFaults(w, r)
 	for _, n := range r.Nodes {
 		if k := len(n.Troubles); k > 0 {
 			fmt.Fprintf(w, "\n%s: %s; rvtsim explain --node %s tells\n", n.Name, counted(k, "thing", "went wrong"), n.Name)
 		}
 	}
 	return nil
+}
+
+// printFaults lists what is wrong with the network, and what will be.
+func printFaults(w io.Writer, r *daemon.Report) {
+	for i, text := range r.Faults {
+		if i == 0 {
+			fmt.Fprintln(w, "\nFAULTS")
+		}
+		fmt.Fprintln(w, text)
+	}
+	s := r.Schedule
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nschedule %s: %d of %d faults done", s.File, s.Done, s.Faults)
+	if s.Failed > 0 {
+		fmt.Fprintf(w, ", %d of them in vain", s.Failed)
+	}
+	if !s.Over {
+		fmt.Fprintf(w, ", the next in %s", s.NextIn.Round(time.Millisecond))
+	}
+	fmt.Fprintln(w)
+	for _, why := range s.Why {
+		fmt.Fprintln(w, "  "+why)
+	}
 }
 
 func counted(n int, what, did string) string {

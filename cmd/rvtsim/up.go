@@ -20,8 +20,10 @@ func newUp() *cobra.Command {
 		Short: "Start nodes for unmodified programs",
 		Long: `Up starts a daemon with one or more nodes, each with a device rvt0, for programs
 that use libibverbs as it is. Start these with "rvtsim exec". FILE is a topology file:
-its nodes are started and its links lose, repeat and damage packets as it says; traffic,
-latencies and the schedule of faults are left out; "rvtsim fault" changes links later.
+its nodes are started, and packets between them take the time, find the queues, and are
+lost, repeated and damaged as it says of its network, links and switches. Its faults
+happen at their times, counted from the start of the daemon; "rvtsim fault" lets more go
+wrong later. Its traffic and expectations are for "rvtsim run" and "rvtsim sim".
 
 Without --foreground the daemon goes on in the background until "rvtsim down". Its log
 is in the directory of its control socket, which is printed.`,

@@ -37,7 +37,7 @@ func (n *Network) Through(now vtime.Time, s fabric.Stage, from, to NodeIndex, by
 	if out.cfg.MTU != 0 && payload > out.cfg.MTU.Bytes() {
 		return fabric.Arrived, now, fabric.LossMTU, false
 	}
-	left, fits := out.serialise(now, bytes+FrameOverheadBytes(path.IsIPv4()), path)
+	left, fits := out.serialise(now, bytes+wire.FrameOverheadBytes(path.IsIPv4()), path)
 	if !fits {
 		return fabric.Arrived, now, fabric.LossQueue, false
 	}

@@ -45,7 +45,7 @@ type bound struct {
 }
 
 // hostBound opens a node on the network device that cfg names.
-func hostBound(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted)) (*hosted, error) {
+func hostBound(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted, <-chan struct{})) (*hosted, error) {
 	h := newHosted(cfg, d, l, moved)
 	b := &bound{h: h, log: d.log, quit: make(chan struct{}), done: make(chan struct{}), table: gidtable.New(gidtable.Size)}
 	opened := make(chan error)
@@ -148,7 +148,7 @@ func (b *bound) follow() {
 			b.again = time.After(time.Second)
 		default:
 			b.apply(s)
-			b.h.moved(b.h)
+			b.h.moved(b.h, b.quit)
 		}
 	}
 }

@@ -70,6 +70,11 @@ func Start(cfg Config) (*Daemon, error) {
 		d.release()
 		return nil, err
 	}
+	if t := cfg.Topology; t != nil {
+		if list := t.Live(); len(list) > 0 {
+			d.faults.follow(t.Path, list)
+		}
+	}
 	d.wg.Add(1)
 	go d.accept()
 	return d, nil
@@ -161,6 +166,7 @@ func (d *Daemon) Close() {
 		}
 	}
 	d.mu.Unlock()
+	d.faults.halt()
 	for _, h := range d.all() {
 		d.tellPrograms(h)
 		h.fatal()

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rvtsim/rvtsim/cq"
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/runner"
 	"github.com/rvtsim/rvtsim/internal/topology"
@@ -18,20 +18,23 @@ import (
 )
 
 // faults is what goes wrong in the network of a daemon: what its topology file says of
-// the links, and what was changed since. Its lock is taken before those of the nodes.
+// the links, what was changed since, and what is yet to come. Its lock is taken before
+// those of the nodes.
 type faults struct {
 	d *Daemon
 
-	mu      sync.Mutex
+	mu      mutex
 	file    *topology.File
 	seed    uint64
 	set     map[[2]int]*topology.Impairment // of a direction, in place of the file's
 	cut     map[[2]int]bool                 // partitioned directions
 	applied map[[2]int][]ib.GID             // destinations that the direction's policy is set for
+	ways    *runner.Ways                    // what takes time and room between the nodes; nil without a file
+	plan    *schedule                       // what is yet to come, or was; nil without
 }
 
 func newFaults(d *Daemon) (*faults, error) {
-	f := &faults{d: d, file: d.cfg.Topology, set: map[[2]int]*topology.Impairment{}, cut: map[[2]int]bool{}, applied: map[[2]int][]ib.GID{}}
+	f := &faults{d: d, mu: make(mutex, 1), file: d.cfg.Topology, set: map[[2]int]*topology.Impairment{}, cut: map[[2]int]bool{}, applied: map[[2]int][]ib.GID{}}
 	if f.file == nil {
 		var names []string
 		for _, n := range d.cfg.Nodes {
@@ -43,6 +46,12 @@ func newFaults(d *Daemon) (*faults, error) {
 		}
 	}
 	f.seed = f.file.Seed
+	if d.cfg.Topology != nil {
+		var err error
+		if f.ways, err = runner.NewWays(f.file, f.seed); err != nil {
+			return nil, err
+		}
+	}
 	return f, nil
 }
 
@@ -65,6 +74,17 @@ func (f *faults) link(i, j int) topology.Link {
 	return l
 }
 
+// way is what lies between nodes.
+func (f *faults) way(i, j int) fabric.Way {
+	if f.ways == nil {
+		return nil
+	}
+	if j == outside {
+		j = len(f.file.Nodes)
+	}
+	return f.ways.Between(i, j)
+}
+
 // install gives node i its policies towards the nodes that pick says, and the programs on
 // it that host themselves.
 func (f *faults) install(i int, pick func(j int) bool) error {
@@ -79,10 +99,13 @@ func (f *faults) install(i int, pick func(j int) bool) error {
 		if err != nil {
 			return err
 		}
-		k := [2]int{i, j}
+		k, w := [2]int{i, j}, f.way(i, j)
 		told := linkOrder{Impairment: l.Impairment, Seed: f.seed, From: i, Peer: j + 1}
 		if j == outside {
-			h.Do(func(*rvt.Device, vtime.Time) { h.impaired.SetPolicy(p) })
+			h.Do(func(*rvt.Device, vtime.Time) {
+				h.impaired.SetPolicy(p)
+				h.impaired.SetWay(w)
+			})
 			links = append(links, told)
 			continue
 		}
@@ -94,11 +117,12 @@ func (f *faults) install(i int, pick func(j int) bool) error {
 		h.Do(func(*rvt.Device, vtime.Time) {
 			for _, g := range f.applied[k] {
 				if !slices.Contains(now, g) {
-					h.impaired.SetPolicyFor(g, nil)
+					h.impaired.Forget(g)
 				}
 			}
 			for _, g := range now {
 				h.impaired.SetPolicyFor(g, p)
+				h.impaired.SetWayFor(g, w)
 			}
 		})
 		f.applied[k] = now
@@ -114,17 +138,35 @@ func (f *faults) imperfect(h *hosted) bool {
 	i := slices.Index(f.d.all(), h)
 	for j := outside; j < len(f.file.Nodes); j++ {
 		l := f.link(i, j)
-		if p, err := runner.PolicyOf(&l, f.seed, i, j+1); j != i && (err != nil || p != nil) {
+		if p, err := runner.PolicyOf(&l, f.seed, i, j+1); j != i && (err != nil || p != nil || f.way(i, j) != nil) {
 			return true
 		}
 	}
 	return false
 }
 
+// mutex is a lock whose waiting can be given up; it has room for 1.
+type mutex chan struct{}
+
+func (m mutex) Lock()   { m <- struct{}{} }
+func (m mutex) Unlock() { <-m }
+
+// lockUnless is Lock; false if stop is closed before.
+func (m mutex) lockUnless(stop <-chan struct{}) bool {
+	select {
+	case m <- struct{}{}:
+		return true
+	case <-stop:
+		return false
+	}
+}
+
 // moved follows a change of the addresses of a node: the others have to know it by the
-// new ones.
-func (f *faults) moved(h *hosted) {
-	f.mu.Lock()
+// new ones. Who ends the node may hold the lock and wait for the caller, and closes stop.
+func (f *faults) moved(h *hosted, stop <-chan struct{}) {
+	if !f.mu.lockUnless(stop) {
+		return
+	}
 	defer f.mu.Unlock()
 	at := slices.Index(f.d.all(), h)
 	if at < 0 {
@@ -157,6 +199,11 @@ func (f *faults) inject(text string) (string, error) {
 	if err != nil {
 		return "", plain(err)
 	}
+	return f.apply(x)
+}
+
+// apply carries out a fault. The lock is held.
+func (f *faults) apply(x *topology.LiveFault) (string, error) {
 	switch x.Action {
 	case topology.Partition, topology.Heal, topology.SetImpairment:
 		return f.network(x)
@@ -311,11 +358,7 @@ func (d *Daemon) verbFaults(h *hosted, x *topology.LiveFault) (n int, err error)
 			n = 1
 			return
 		}
-		for _, a := range contexts {
-			if a.open {
-				n += verbFault(dev, now, h, a, x)
-			}
-		}
+		n = verbFaults(dev, now, h, contexts, x)
 	})
 	return n, err
 }
@@ -330,39 +373,56 @@ func ofPort(t ib.EventType) bool {
 	return true
 }
 
-// verbFault does it to one context, and counts the objects. The owner calls it.
-func verbFault(d *rvt.Device, now vtime.Time, h *hosted, a *attached, x *topology.LiveFault) (n int) {
-	if x.Action == topology.RevokeKey {
-		return a.ctx.Revoke(d, x.Key, !x.HasKey)
-	}
-	var some []*qp.QP
-	a.ctx.EachQP(func(q *qp.QP) {
-		if x.QPN == 0 || x.QPN == q.QPN {
-			some = append(some, q)
-		}
-	})
-	for _, q := range some {
-		switch x.Action {
-		case topology.ModifyQPError:
-			_ = d.ModifyQP(now, q, &qp.Attr{State: ib.StateErr}, ib.AttrState) // not out of RESET
-		case topology.PauseReceiver, topology.ResumeReceiver:
-			q.InjectNoReceives(x.Action == topology.PauseReceiver)
-		case topology.CQOverflow:
-			q.SendCQ.LoseNext()
-		case topology.FailPost:
-			a.ctx.FailPosts(d, q.QPN, x.Count)
-		case topology.CompleteWith:
-			if !d.InjectStatus(now, q, x.Status) {
-				q.InjectNextStatus(x.Status)
-			}
-		case topology.DelayCompletions:
-			h.delay(d, q.SendCQ, x.Delay)
-			h.delay(d, q.RecvCQ, x.Delay)
-		case topology.SpuriousEvent:
-			spurious(d, q, x)
+// owned is a queue pair and the context that it belongs to.
+type owned struct {
+	*qp.QP
+	by *attached
+}
+
+// verbFaults does it to the contexts of a node, and counts the objects. The owner calls it.
+func verbFaults(d *rvt.Device, now vtime.Time, h *hosted, contexts []*attached, x *topology.LiveFault) (n int) {
+	var all []owned
+	for _, a := range contexts {
+		switch {
+		case !a.open:
+		case x.Action == topology.RevokeKey:
+			n += a.ctx.Revoke(d, x.Key, !x.HasKey)
+		default:
+			a.ctx.EachQP(func(q *qp.QP) { all = append(all, owned{q, a}) })
 		}
 	}
-	return len(some)
+	slices.SortFunc(all, func(a, b owned) int { return int(a.QPN) - int(b.QPN) })
+	for i, q := range all {
+		if (x.QPN == 0 || x.QPN == q.QPN) && (x.QP < 0 || x.QP == i) {
+			verbFault(d, now, h, q, x)
+			n++
+		}
+	}
+	return n
+}
+
+// verbFault does it to one queue pair.
+func verbFault(d *rvt.Device, now vtime.Time, h *hosted, o owned, x *topology.LiveFault) {
+	q := o.QP
+	switch x.Action {
+	case topology.ModifyQPError:
+		_ = d.ModifyQP(now, q, &qp.Attr{State: ib.StateErr}, ib.AttrState) // not out of RESET
+	case topology.PauseReceiver, topology.ResumeReceiver:
+		q.InjectNoReceives(x.Action == topology.PauseReceiver)
+	case topology.CQOverflow:
+		q.SendCQ.LoseNext()
+	case topology.FailPost:
+		o.by.ctx.FailPosts(d, q.QPN, x.Count)
+	case topology.CompleteWith:
+		if !d.InjectStatus(now, q, x.Status) {
+			q.InjectNextStatus(x.Status)
+		}
+	case topology.DelayCompletions:
+		h.delay(d, q.SendCQ, x.Delay)
+		h.delay(d, q.RecvCQ, x.Delay)
+	case topology.SpuriousEvent:
+		spurious(d, q, x)
+	}
 }
 
 // delay holds the completions of a queue back for a while.

@@ -42,7 +42,9 @@ type hosted struct {
 	looking  sync.WaitGroup
 	bound    *bound           // what follows the node's network device, nil if it has an address
 	impaired *fabric.Impaired // the port, with the faults of the network
-	moved    func(*hosted)    // is told when the node's addresses have changed
+	// moved is told when the node's addresses have changed; it gives up when the channel is
+	// closed.
+	moved func(*hosted, <-chan struct{})
 
 	viewMu sync.Mutex  // guards what follows: the view is written again when the port changes
 	root   string      // the node's view of sysfs and /dev
@@ -62,12 +64,12 @@ var _ uverbs.Host = (*hosted)(nil)
 
 // newHosted returns a node that is not open. l drives it; nil means that it drives itself
 // as its program lets it.
-func newHosted(cfg NodeConfig, d *desk, l *loop, moved func(*hosted)) *hosted {
+func newHosted(cfg NodeConfig, d *desk, l *loop, moved func(*hosted, <-chan struct{})) *hosted {
 	return &hosted{cfg: cfg, desk: d, loop: l, moved: moved, stop: make(chan struct{})}
 }
 
 // host opens the node's port and starts it.
-func host(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted)) (*hosted, error) {
+func host(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted, <-chan struct{})) (*hosted, error) {
 	if cfg.Netdev != "" {
 		return hostBound(cfg, abi, d, l, moved)
 	}

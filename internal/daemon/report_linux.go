@@ -30,6 +30,8 @@ type Report struct {
 	Started time.Time    `json:"started"`
 	Nodes   []NodeReport `json:"nodes"`
 	Faults  []string     `json:"faults"` // what is wrong with the links between nodes
+	// Schedule is how far the schedule of faults is; nil if there is none.
+	Schedule *ScheduleReport `json:"schedule,omitempty"`
 }
 
 // NodeReport describes a node.
@@ -101,7 +103,7 @@ func (d *Daemon) Report() Report {
 	for _, h := range d.all() {
 		r.Nodes = append(r.Nodes, d.reportNode(h))
 	}
-	r.Faults = d.faults.inForce()
+	r.Faults, r.Schedule = d.faults.inForce(), d.faults.progress()
 	return r
 }
 
@@ -315,10 +317,11 @@ func (c *conn) fault(rq *request) error {
 	}
 	var a faultAnswer
 	var err error
-	if a.Done, err = c.d.faults.inject(string(rq.data)); err != nil {
+	if a.Done, err = c.d.faults.answer(rq); err != nil {
 		a.Error = err.Error()
 	} else {
-		c.d.log.Info("fault", "fault", string(rq.data), "done", a.Done)
+		what, _, _ := strings.Cut(string(rq.data), "\x00")
+		c.d.log.Info("fault", "fault", what, "done", a.Done)
 	}
 	return c.sendFile(a)
 }
@@ -327,14 +330,7 @@ func (c *conn) fault(rq *request) error {
 // path, or right again; see [topology.ParseFault] for the text. It returns what it has
 // happened to: "2 links", "1 queue pair".
 func Inject(path, text string) (string, error) {
-	var a faultAnswer
-	if err := ask(path, &request{op: opFault, data: []byte(text)}, &a); err != nil {
-		return "", err
-	}
-	if a.Error != "" {
-		return "", &FaultError{a.Error}
-	}
-	return a.Done, nil
+	return askFault(path, &request{op: opFault, kind: faultOne, data: []byte(text)})
 }
 
 // FaultError says why a fault was not carried out.
