@@ -81,9 +81,9 @@ func TestScheduleProblems(t *testing.T) {
 		"version: 1\ntraffic: []\n":                                                                                      `s.yaml:2:1: unknown key "traffic"; expected one of version, name, seed, faults, random_faults`,
 		"version: 1\nfaults: [{at: 1s, action: fail_post}]\n":                                                            `s.yaml:2:10: faults[0]: key "flow" is missing; action fail_post needs it, or "node"`,
 		"version: 1\nfaults: [{at: 1s, action: fail_post, node: n1, flow: f}]\n":                                         `s.yaml:2:44: faults[0].node: found "node" beside "flow"; expected one or the other`,
-		"version: 1\nfaults: [{at: 1s, action: fail_post, node: n1, qp: 1}]\n":                                           `s.yaml:2:54: faults[0].qp: found a key that goes with "flow"; expected "qpn"`,
-		"version: 1\nfaults: [{at: 1s, action: fail_post, flow: f, qpn: 17}]\n":                                          `s.yaml:2:54: faults[0].qpn: found a key that goes with "node"; expected "qp"`,
-		"version: 1\nrandom_faults: {count: 1, until: 1s}\nfaults: [{at: 1s, action: restart_node, node: n1, qpn: 3}]\n": `s.yaml:3:63: faults[0].qpn: found a key that action restart_node does not take; expected only at, action, node`,
+		"version: 1\nfaults: [{at: 1s, action: fail_post, node: n1, qp: 1}]\n":                                           `s.yaml:2:52: faults[0].qp: found a key that goes with "flow"; expected "qpn"`,
+		"version: 1\nfaults: [{at: 1s, action: fail_post, flow: f, qpn: 17}]\n":                                          `s.yaml:2:52: faults[0].qpn: found a key that goes with "node"; expected "qp"`,
+		"version: 1\nrandom_faults: {count: 1, until: 1s}\nfaults: [{at: 1s, action: restart_node, node: n1, qpn: 3}]\n": `s.yaml:3:56: faults[0].qpn: found a key that action restart_node does not take; expected only at, action, node`,
 	} {
 		_, err := ParseSchedule(runningNet(t), "s.yaml", []byte(text))
 		require.Error(t, err, text)
