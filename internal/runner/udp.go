@@ -331,6 +331,9 @@ func (n *udpNode) step() (progress bool, at vtime.Time, err error) {
 	return progress, at, nil
 }
 
+// starved is how late a fault must be to show that this process was not running.
+const starved = 5 * time.Millisecond
+
 // workers are the goroutines that are the nodes' programs.
 type workers struct {
 	stop   chan struct{}
@@ -361,6 +364,7 @@ func (r *udpRun) run(ctx context.Context, progress func(done, total uint64)) (fi
 	defer tick.Stop()
 	schedule := r.schedule()
 	total := expectedTotal(r.file)
+	var slip time.Duration // how much later the faults are that are still to come
 	for {
 		select {
 		case <-ctx.Done():
@@ -370,7 +374,10 @@ func (r *udpRun) run(ctx context.Context, progress func(done, total uint64)) (fi
 		case <-tick.C:
 		}
 		now := node.Now().Sub(r.start)
-		for len(schedule) > 0 && schedule[0].at <= now {
+		for len(schedule) > 0 && schedule[0].at+slip <= now {
+			if late := now - schedule[0].at - slip; late > starved {
+				slip += late // what is broken for a while stays so, though this process was not running
+			}
 			schedule[0].do()
 			schedule = schedule[1:]
 		}

@@ -76,7 +76,7 @@ func TestScheduleDrawnWithoutFlows(t *testing.T) {
 
 func TestScheduleProblems(t *testing.T) {
 	for text, want := range map[string]string{
-		"version: 1\nnodes: [{name: n1}, {name: n9}]\n":                                                                  `s.yaml:2:29: nodes[1].name: found node "n9", which the network that runs does not have; expected n1, n2, g-1, g-2`,
+		"version: 1\nnodes: [{name: n1}, {name: n9}]\n":                                                                  `s.yaml:2:28: nodes[1].name: found node "n9", which the network that runs does not have; expected n1, n2, g-1, g-2`,
 		"version: 1\nfaults: [{at: 1s, action: port_down, node: n9}]\n":                                                  `s.yaml:2:44: faults[0].node: unknown node "n9"; expected one of n1, n2, g; did you mean "n1"?`,
 		"version: 1\ntraffic: []\n":                                                                                      `s.yaml:2:1: unknown key "traffic"; expected one of version, name, seed, faults, random_faults`,
 		"version: 1\nfaults: [{at: 1s, action: fail_post}]\n":                                                            `s.yaml:2:10: faults[0]: key "flow" is missing; action fail_post needs it, or "node"`,

@@ -223,7 +223,13 @@ func (s *site) launch(flags ...string) {
 	for i, a := range s.addrs {
 		args = append(args, "--listen", fmt.Sprintf("n%d=%s", i+1, a))
 	}
-	out, err := s.command(s.t.Context(), append(args, flags...)...).CombinedOutput()
+	s.begin(append(args, flags...)...)
+}
+
+// begin runs the command that starts the daemon.
+func (s *site) begin(args ...string) {
+	s.t.Helper()
+	out, err := s.command(s.t.Context(), args...).CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
 	require.Contains(s.t, string(out), s.addrs[0]+":4791")
 	s.t.Cleanup(func() {
