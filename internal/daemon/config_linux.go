@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/rvtsim/rvtsim/dcqcn"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/qp"
@@ -33,6 +34,8 @@ type NodeConfig struct {
 	Limits  rvt.Limits
 	// DistinctKeys makes rkeys differ from lkeys.
 	DistinctKeys bool
+	// Congestion is the congestion control; nil is none.
+	Congestion *dcqcn.Params
 	// Strict are the checks of programs; none by default. Seed decides what they vary.
 	Strict strict.Checks
 	Seed   uint64

@@ -103,7 +103,7 @@ func (h *hosted) start(port watched, abi string, dc rvt.Config, uc uverbs.Device
 	dc.StartQPN, dc.Seed = h.seat.Start, uint64(dc.GIDs[0][15])+uint64(h.seat.Index)<<8
 	dc.Profile, dc.Limits = h.cfg.Profile, h.cfg.Limits
 	dc.Driver = qp.DriverByName(dc.Profile.Name)
-	dc.DistinctKeys = h.cfg.DistinctKeys
+	dc.DistinctKeys, dc.Congestion = h.cfg.DistinctKeys, h.cfg.Congestion
 	dc.Observer = watcher{h}
 	if h.cfg.Strict.Any() {
 		h.guard = strict.NewGuard(h.cfg.Strict, h.cfg.Seed, h.misused, &dc)

@@ -199,9 +199,13 @@ func everyFrom(out fabric.Rule, r topology.Rule) []fabric.Rule {
 
 // linkConfig is a link of the virtual network.
 func linkConfig(l *topology.Link) mem.LinkConfig {
-	return mem.LinkConfig{
+	c := mem.LinkConfig{
 		Latency: l.Latency, Jitter: l.Jitter, BandwidthBitsPerSecond: uint64(l.Bandwidth), QueueBytes: int(l.Queue),
 		MTU: l.MTU, ECN: mem.ECN{MinBytes: int(l.ECN.Min), MaxBytes: int(l.ECN.Max), Probability: l.ECN.Probability},
 		Impairment: impairment(&l.Impairment),
 	}
+	if c.BandwidthBitsPerSecond == 0 {
+		c.QueueBytes, c.ECN = 0, mem.ECN{} // of the network, for a link without limit
+	}
+	return c
 }

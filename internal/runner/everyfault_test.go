@@ -36,26 +36,26 @@ var everyFault = []struct {
 	{"corruption, ICRC wrong", "corrupt: 5%", "op: send", "", false, dropped(wire.DropBadICRC)},
 	{"corruption, ICRC right", "rules: [{action: tamper, opcode: SEND_ONLY, nth: 5, count: 1}]", "op: send, timeout: 1s, expect: {data_ok: false}", "", false,
 		func(t *testing.T, _ *Outcome, f *FlowOutcome) { require.Len(t, f.Violations, 1) }},
-	{"partition and heal", "", "op: send", "{at: 5ms, action: partition, between: [a, b]}, {at: 12ms, action: heal, between: [a, b]}", false, resent(fabric.LossRandom, fabric.LossPartition)},
-	{"impairment, for a while", "", "op: send", "{at: 3ms, action: set_impairment, from: a, to: b, loss: 50%}, {at: 9ms, action: set_impairment}", false, resent(fabric.LossRandom)},
-	{"port down and up", "", "op: send", "{at: 5ms, action: port_down, node: b}, {at: 12ms, action: port_up, node: b}", false, resent()},
+	{"partition and heal", "", "rate: 10Mbps, timeout: 17ms, op: send", "{at: 10ms, action: partition, between: [a, b]}, {at: 50ms, action: heal, between: [a, b]}", false, resent(fabric.LossRandom, fabric.LossPartition)},
+	{"impairment, for a while", "", "rate: 10Mbps, timeout: 17ms, op: send", "{at: 10ms, action: set_impairment, from: a, to: b, loss: 50%}, {at: 50ms, action: set_impairment}", false, resent(fabric.LossRandom)},
+	{"port down and up", "", "rate: 10Mbps, timeout: 17ms, op: send", "{at: 10ms, action: port_down, node: b}, {at: 50ms, action: port_up, node: b}", false, resent()},
 	{"node crash", "", "op: send", "{at: 5ms, action: kill_node, node: b}", true, status(ib.WCRetryExcErr, 1)},
-	{"node crash and restart", "", "op: send", "{at: 5ms, action: kill_node, node: b}, {at: 15ms, action: restart_node, node: b}", false,
+	{"node crash and restart", "", "rate: 10Mbps, timeout: 67ms, op: send", "{at: 10ms, action: kill_node, node: b}, {at: 50ms, action: restart_node, node: b}", false,
 		func(t *testing.T, o *Outcome, f *FlowOutcome) {
 			require.Equal(t, 1, o.Restarts)
 			require.EqualValues(t, 100, f.Completed)
 		}},
-	{"sender crash and restart", "", "op: write", "{at: 5ms, action: kill_node, node: a}, {at: 15ms, action: restart_node, node: a}", false,
+	{"sender crash and restart", "", "rate: 10Mbps, timeout: 67ms, op: write", "{at: 10ms, action: kill_node, node: a}, {at: 50ms, action: restart_node, node: a}", false,
 		func(t *testing.T, o *Outcome, f *FlowOutcome) {
 			require.Equal(t, 1, o.Restarts)
 			require.EqualValues(t, 100, f.Completed)
 		}},
-	{"receiver pause", "", "op: send, recv_depth: 4, min_rnr_timer: 1ms", "{at: 5ms, action: pause_receiver, flow: f}, {at: 12ms, action: resume_receiver, flow: f}", false,
+	{"receiver pause", "", "rate: 10Mbps, op: send, recv_depth: 4, min_rnr_timer: 1ms", "{at: 10ms, action: pause_receiver, flow: f}, {at: 50ms, action: resume_receiver, flow: f}", false,
 		func(t *testing.T, o *Outcome, f *FlowOutcome) {
 			require.NotZero(t, o.Nodes[1].Device.SentRNRNAK)
 			require.EqualValues(t, 100, f.Completed)
 		}},
-	{"receiver pause, at a node", "", "op: send, recv_depth: 4, min_rnr_timer: 1ms", "{at: 5ms, action: pause_receiver, node: b}, {at: 12ms, action: resume_receiver, node: b}", false,
+	{"receiver pause, at a node", "", "rate: 10Mbps, op: send, recv_depth: 4, min_rnr_timer: 1ms", "{at: 10ms, action: pause_receiver, node: b}, {at: 50ms, action: resume_receiver, node: b}", false,
 		func(t *testing.T, o *Outcome, _ *FlowOutcome) { require.NotZero(t, o.Nodes[1].Device.SentRNRNAK) }},
 	{"CQ overflow", "", "op: write", "{at: 5ms, action: cq_overflow, flow: f}", true, event(ib.EventCQErr)},
 	{"key revoked", "", "op: write", "{at: 5ms, action: revoke_key, flow: f}", true, status(ib.WCRemAccessErr, 1)},
@@ -76,7 +76,11 @@ var everyFault = []struct {
 	{"queue too short", "bandwidth: 10Mbps, queue: 4KiB", "op: send, rate: 1Gbps, count: 40", "", false, resent(fabric.LossQueue)},
 	{"packets too long", "mtu: 512", "op: send, retry_cnt: 2", "", true, status(ib.WCRetryExcErr, 1)},
 	{"marks", "bandwidth: 30Mbps, ecn: {min: 0, max: 1}", "op: send, count: 40, rate: 1Gbps", "", false,
-		func(t *testing.T, _ *Outcome, f *FlowOutcome) { require.EqualValues(t, 40, f.Completed) }},
+		func(t *testing.T, o *Outcome, f *FlowOutcome) {
+			require.EqualValues(t, 40, f.Completed)
+			require.NotZero(t, o.Nodes[1].Device.SentCNP)
+			require.NotZero(t, o.Nodes[0].Device.HandledCNP)
+		}},
 	{"by seed", "", "op: send, expect: {completions: {SUCCESS: any, RETRY_EXC_ERR: any, WR_FLUSH_ERR: any, RNR_RETRY_EXC_ERR: any}}", "] \nrandom_faults: {count: 4, until: 15ms, duration: 2ms}\n#[", false,
 		func(t *testing.T, o *Outcome, _ *FlowOutcome) { require.Len(t, o.File.Schedule(), 8) }},
 }
@@ -132,9 +136,9 @@ func event(e ib.EventType) func(*testing.T, *Outcome, *FlowOutcome) {
 func TestEveryFault(t *testing.T) {
 	for _, c := range everyFault {
 		text := fmt.Sprintf(`version: 1
+defaults: {node: {dcqcn: {line_rate: 10Gbps}}, flow: {size: 1KiB, count: 100, rate: 40Mbps, timeout: 4ms}}
 nodes: [{name: a, address: %q}, {name: b, address: %q}]
 network: {%s}
-defaults: {flow: {size: 1KiB, count: 100, rate: 40Mbps, timeout: 4ms}}
 traffic: [{name: f, from: a, to: b, %s}]
 faults: [%s]
 expect: {all_complete: false}

@@ -100,6 +100,7 @@ func decodeFile(d *decoder, root value) *File {
 	e.Network = Link{Pair: Pair{All: true}, Impairment: Impairment{ReorderDelay: defaultReorderDelay}}
 	e.Expect = RunExpect{Expect: Expect{AllComplete: true, DataOK: true}}
 	fileObject.decode(d, root, e)
+	d.checkQueue("network", &e.Network)
 
 	def := defaultsEntry{nodeEntry{Node: defaultNode()}, flowEntry{Flow: defaultFlow()}}
 	if e.defaults.node != nil {
@@ -131,6 +132,7 @@ func decodeLinks(d *decoder, v value, f *File) {
 	for _, e := range d.list(v, "a list of links") {
 		l := linkEntry{Link: f.Network}
 		linkObject.decode(d, e, &l)
+		d.checkQueue(e.path, &l.Link)
 		pair, ok := d.resolvePair(f, e.path, l.pairNames, false)
 		if !ok {
 			continue

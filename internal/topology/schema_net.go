@@ -153,6 +153,15 @@ func decodeECN(d *decoder, v value, e *ECN) {
 	}
 }
 
+// checkQueue reports a queue that nothing can wait in.
+func (d *decoder) checkQueue(path string, l *Link) {
+	for _, key := range []string{"queue", "ecn"} {
+		if has := key == "queue" && l.Queue > 0 || key == "ecn" && l.ECN != (ECN{}); has && l.Bandwidth == 0 && d.given(joinPath(path, key)) {
+			d.problem(joinPath(path, key), `found %s without a bandwidth; expected the key "bandwidth" too: on a link without limit nothing waits`, key)
+		}
+	}
+}
+
 var burstObject = object[Burst]{
 	title: "burst",
 	doc:   "Loss that comes in runs: each packet may begin or end a run of bad luck (the Gilbert-Elliott model).",

@@ -48,6 +48,7 @@ func decodeSwitches(d *decoder, v value, f *File) {
 		s := switchEntry{Link: f.Network, path: e.path}
 		s.Impairment = Impairment{}
 		switchObject.decode(d, e, &s)
+		d.checkQueue(e.path, &s.Link)
 		group := Span{len(f.Switches), max(s.count, 1)}
 		if group.First+group.N > mostSwitches {
 			d.problem(e.path, "found %d switches in all; expected at most %d", group.First+group.N, mostSwitches)
