@@ -35,7 +35,7 @@ Actions, and the keys that they take:
 ` + topology.LiveHelp(),
 		Example: "  rvtsim fault set_impairment loss=5%\n  rvtsim fault set_impairment from=n1 to=n2 'rules=[{action: drop, opcode: ACKNOWLEDGE, nth: 3}]'\n" +
 			"  rvtsim fault partition 'between=[n1, n2]'\n  rvtsim fault heal\n  rvtsim fault complete_with node=n1 qpn=0x11 status=RETRY_EXC_ERR\n" +
-			"  rvtsim fault --file examples/faults.yaml --wait",
+			"  rvtsim fault --file examples/schedules/bad-second.yaml --wait",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(args); err != nil {
 				return usage(err)

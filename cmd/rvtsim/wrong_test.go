@@ -58,7 +58,7 @@ var wrongFiles = []struct {
 	{"seed: -1\nduration: 0s\ntimeout: never\n", []string{`4:7 found "-1"; expected a whole number`, `5:11 found "0s"; expected`, `6:10 found "never"; expected a duration`}},
 	{"defaults: {node: {name: x}, flow: {op: send, mix: {read: 1}}, link: {}}\n", []string{`4:19 unknown key "name"`, `4:51 found "mix" beside "op"`, `4:63 unknown key "link"`}},
 	{"name: \"two words\"\nname: x\n", []string{`4:7 found "two words"; expected a name`, `5:1 key "name" is given twice, first on line 4`}},
-	{"links: [{between: [a, b], ecn: {min: 1kB, max: 2kB}}]\nswitches: [{name: s, nodes: [a, b], queue: 1kB}]\n", []string{`4:32 found ecn without a bandwidth`, `5:43 found queue without a bandwidth`}},
+	{"links: [{between: [a, b], ecn: {min: 1kB, max: 2kB}}]\nswitches: [{name: s, nodes: [a, b], queue: 1kB}]\n", []string{`4:32 found ecn without a bandwidth`, `5:44 found queue without a bandwidth`}},
 	{"network: *nothing\n", []string{`4:10 alias *nothing names no anchor`}},
 }
 

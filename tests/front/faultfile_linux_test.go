@@ -151,6 +151,10 @@ faults:
 	require.Empty(t, s.ask().Faults)
 	s.moves(client)
 
+	const example = "../../examples/schedules/bad-second.yaml"
+	require.Equal(t, example+": 4 of 4 faults done\n", s.fault("--file", example, "--wait"))
+	s.moves(client)
+
 	vain := s.file("vain.yaml", "version: 1\nfaults:\n  - {at: 0s, action: restart_node, node: n1}\n  - {at: 1ms, action: complete_with, node: n1, status: REM_OP_ERR}\n")
 	out, err = s.command(t.Context(), "fault", "--file", vain, "--wait").CombinedOutput()
 	require.Equal(t, 2, exitCode(err))
