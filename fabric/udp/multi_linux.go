@@ -119,7 +119,7 @@ func (m *Multi) Use(next []*Port, mtu int) {
 	defer m.life.leave()
 	for _, p := range *m.ports.Load() {
 		if portOf(next, p.gid) != p {
-			addCounters(&m.retired, &p.counters)
+			m.retired.Add(&p.counters)
 			_ = p.Close()
 		}
 	}
@@ -332,24 +332,9 @@ func (m *Multi) Counters() *fabric.PortCounters {
 	m.counters = m.retired
 	m.counters.TxErrors += m.refused
 	for _, p := range *m.ports.Load() {
-		addCounters(&m.counters, &p.counters)
+		m.counters.Add(&p.counters)
 	}
 	return &m.counters
-}
-
-func addCounters(to, c *fabric.PortCounters) {
-	to.TxPackets += c.TxPackets
-	to.TxBytes += c.TxBytes
-	to.RxPackets += c.RxPackets
-	to.RxBytes += c.RxBytes
-	to.RxBadICRC += c.RxBadICRC
-	to.RxTooShort += c.RxTooShort
-	to.RxOverflow += c.RxOverflow
-	to.TxBackpressure += c.TxBackpressure
-	to.TxErrors += c.TxErrors
-	to.GSOFallbacks += c.GSOFallbacks
-	to.TxSyscalls += c.TxSyscalls
-	to.RxSyscalls += c.RxSyscalls
 }
 
 // Close implements fabric.Port.

@@ -24,15 +24,20 @@ type Watcher struct {
 	mu    sync.Mutex
 	links []gidtable.Link // as announced since the last look
 	deaf  bool            // the subscription has ended
+	lost  int             // how often one ended because its buffer was too small
+
+	receiveBytes int // of the buffer of a subscription
 }
 
 // Open starts to follow the device of that name.
-func Open(name string) (*Watcher, error) {
+func Open(name string) (*Watcher, error) { return openSized(name, receiveBytes) }
+
+func openSized(name string, size int) (*Watcher, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("netdev: netlink: %w", err)
 	}
-	w := &Watcher{h: h, name: name, changed: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &Watcher{h: h, name: name, changed: make(chan struct{}, 1), done: make(chan struct{}), receiveBytes: size}
 	link, err := h.LinkByName(name)
 	if err != nil {
 		w.Close()
@@ -89,11 +94,11 @@ func (w *Watcher) subscribe() error {
 	links, addrs := make(chan netlink.LinkUpdate, 64), make(chan netlink.AddrUpdate, 64)
 	ignore := func(error) {} // the channel is closed then, which is enough to know
 	stop := make(chan struct{})
-	if err := netlink.LinkSubscribeWithOptions(links, stop, netlink.LinkSubscribeOptions{ErrorCallback: ignore, ReceiveBufferSize: receiveBytes}); err != nil {
+	if err := netlink.LinkSubscribeWithOptions(links, stop, netlink.LinkSubscribeOptions{ErrorCallback: ignore, ReceiveBufferSize: w.receiveBytes}); err != nil {
 		close(stop)
 		return fmt.Errorf("netdev: links: %w", err)
 	}
-	if err := netlink.AddrSubscribeWithOptions(addrs, stop, netlink.AddrSubscribeOptions{ErrorCallback: ignore, ReceiveBufferSize: receiveBytes}); err != nil {
+	if err := netlink.AddrSubscribeWithOptions(addrs, stop, netlink.AddrSubscribeOptions{ErrorCallback: ignore, ReceiveBufferSize: w.receiveBytes}); err != nil {
 		close(stop)
 		return fmt.Errorf("netdev: addresses: %w", err)
 	}
@@ -117,7 +122,7 @@ func (w *Watcher) follow(links <-chan netlink.LinkUpdate, addrs <-chan netlink.A
 			return
 		case u, ok := <-links:
 			if !ok {
-				w.lost()
+				w.unheard()
 				return
 			}
 			// Leaving a bridge is told as the end of a link of that family.
@@ -126,7 +131,7 @@ func (w *Watcher) follow(links <-chan netlink.LinkUpdate, addrs <-chan netlink.A
 			}
 		case _, ok := <-addrs:
 			if !ok {
-				w.lost()
+				w.unheard()
 				return
 			}
 		}
@@ -140,9 +145,11 @@ func drain[T any](ch <-chan T) {
 	}
 }
 
-func (w *Watcher) lost() {
+// unheard notes that the subscription has ended by itself.
+func (w *Watcher) unheard() {
 	w.mu.Lock()
 	w.deaf = true
+	w.lost++
 	w.mu.Unlock()
 	w.tell()
 }
