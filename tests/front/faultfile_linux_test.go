@@ -26,7 +26,7 @@ func TestEveryFaultOfLinks(t *testing.T) {
 		grows func() uint64
 	}{
 		{"loss in bursts", []string{"burst={enter: 2%, leave: 30%}"}, resent},
-		{"loss by opcode", []string{"from=n1", "to=n2", "rules=[{action: drop, opcode: WRITE_MIDDLE, every: 50}]"}, resent},
+		{"loss by opcode", []string{"from=n1", "to=n2", "rules=[{action: drop, opcode: WRITE_ONLY, every: 50}]"}, resent},
 		{"loss by PSN", []string{"from=n1", "to=n2", fmt.Sprintf("rules=[%s]", psns())}, resent},
 		{"loss by QP", []string{"from=n1", "to=n2", fmt.Sprintf("rules=[{action: drop, dest_qp: %d, every: 50}]", qpn)}, resent},
 		{"duplication", []string{"duplicate=10%"}, dropped},
