@@ -7,6 +7,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,7 +80,7 @@ func plotsOf(r *Result) (figures []figure) {
 		return points
 	}
 	scale, unit := timeScale(step * float64(len(r.Series.Queue)))
-	rate := figure{title: "Throughput", x: "time (" + unit + ")", y: "payload (Gbit/s)", steps: true}
+	rate := figure{title: "Throughput, as messages complete", x: "time (" + unit + ")", y: "payload completed (Gbit/s)", steps: true}
 	lat := figure{title: "Completion time of work requests", x: "time (us)", y: "share", logX: true}
 	fin := figure{title: "Completion time of flows", x: "time (us)", y: "share"}
 	for i := range r.Traffic {
@@ -164,6 +165,7 @@ func render(f figure) (template.HTML, error) {
 	if f.steps {
 		p.X.Min = 0
 	}
+	p.Y.Tick.Marker = shortTicks{}
 	if f.logX {
 		p.X.Min = math.Max(p.X.Min, 1e-3)
 		p.X.Max = math.Max(p.X.Max, p.X.Min*10)
@@ -180,6 +182,19 @@ func render(f figure) (template.HTML, error) {
 		svg = svg[i:] // without the prolog, which has no place inside a page
 	}
 	return template.HTML(svg), nil // made above from numbers and escaped by the canvas
+}
+
+// shortTicks are the usual ticks with numbers as short as they can be: 2500, not 2500.00.
+type shortTicks struct{}
+
+func (shortTicks) Ticks(lo, hi float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(lo, hi)
+	for i := range ticks {
+		if !ticks[i].IsMinor() {
+			ticks[i].Label = strconv.FormatFloat(ticks[i].Value, 'g', 6, 64)
+		}
+	}
+	return ticks
 }
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
