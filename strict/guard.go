@@ -13,8 +13,8 @@ import (
 )
 
 // Guard is a [Tracker] inside of a device: for hosts whose programs use the device's
-// own calls and rings, so that nobody stands between who could tell call sites. Its
-// methods belong to the device's owner.
+// own calls and rings, so that nobody stands between who could follow each of them.
+// Its methods belong to the device's owner.
 //
 // Nobody tells the guard about polls. It sees them by the consumer index of a ring,
 // which also works for rings that a C program polls without a system call.
@@ -23,6 +23,9 @@ type Guard struct {
 	// Channel tells whether a completion queue has a completion channel; nil means that
 	// all have.
 	Channel func(*cq.CQ) bool
+	// Where tells where in the program the call is made that the device carries out; nil
+	// means that nobody knows.
+	Where func() Site
 
 	seed uint64
 	cqs  []*cq.CQ
@@ -40,14 +43,24 @@ func NewGuard(checks Checks, seed uint64, report func(Report), dc *rvt.Config) *
 }
 
 // Configure sets what the checks need of a device besides being told: poison, different
-// keys, and QPNs that start elsewhere.
+// keys, and QPNs and keys that start elsewhere.
 func Configure(checks Checks, seed uint64, dc *rvt.Config) {
 	dc.Poison = checks.Poison
 	dc.DistinctKeys = dc.DistinctKeys || checks.Memory
+	if checks.Freedom {
+		dc.Seed = seed // of the keys' generations
+	}
 	if checks.Freedom && dc.FirstQPN == 0 && dc.StartQPN == 0 {
 		first, last := dc.QPNRange()
 		dc.StartQPN = first + ib.QPN(rand.New(rand.NewPCG(seed, 1)).Uint32N(uint32(last-first)+1))
 	}
+}
+
+func (g *Guard) site() Site {
+	if g.Where == nil {
+		return Site{}
+	}
+	return g.Where()
 }
 
 // Attach implements rvt.Guard. A device that is made anew from the same configuration
@@ -70,19 +83,19 @@ func (g *Guard) Room(q *qp.QP) (ok bool, why string) {
 	if !g.checks.Slots {
 		return true, ""
 	}
-	n, why := g.Tracker.Room(q, Site{})
+	n, why := g.Tracker.Room(q, g.site())
 	return n > 0, why
 }
 
 // SendPosted implements rvt.Guard.
-func (g *Guard) SendPosted(q *qp.QP, wr *swqe.SendWR) { g.PostSend(q, wr, Site{}) }
+func (g *Guard) SendPosted(q *qp.QP, wr *swqe.SendWR) { g.PostSend(q, wr, g.site()) }
 
 // RecvPosting implements rvt.Guard.
 func (g *Guard) RecvPosting(q *qp.QP, s *swqe.SRQ, wr *swqe.RecvWR) {
 	if q != nil {
 		g.catchUp(q.RecvCQ)
 	}
-	g.PostRecv(q, s, wr, Site{})
+	g.PostRecv(q, s, wr, g.site())
 }
 
 // RecvTakenBack implements rvt.Guard.
@@ -121,25 +134,25 @@ func (g *Guard) CQGone(c *cq.CQ) {
 // Arming implements rvt.Guard.
 func (g *Guard) Arming(c *cq.CQ) {
 	g.catchUp(c)
-	g.Arm(c, g.Channel == nil || g.Channel(c), Site{})
+	g.Arm(c, g.Channel == nil || g.Channel(c), g.site())
 }
 
 // QPModified implements rvt.Guard.
 func (g *Guard) QPModified(q *qp.QP, a *qp.Attr, mask ib.AttrMask, err error) {
 	if err != nil {
-		g.ModifyRefused(q, a, mask, Site{})
+		g.ModifyRefused(q, a, mask, g.site())
 		return
 	}
 	if mask&ib.AttrState != 0 && q.State == ib.StateReset {
 		g.Reset(q, q.Env.Prof.RQKeptOnReset)
 	}
-	g.Modify(q, mask, Site{})
+	g.Modify(q, mask, g.site())
 }
 
 // MRLeaving implements rvt.Guard.
 func (g *Guard) MRLeaving(m *mr.Region) {
 	g.CatchUp()
-	g.Dereg(m.LKey, Site{})
+	g.Dereg(m.LKey, g.site())
 }
 
 // QPGone implements rvt.Guard. Polls that came before are not those of a dead QP.

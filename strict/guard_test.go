@@ -329,3 +329,35 @@ func TestGuardWrongKey(t *testing.T) {
 	require.Equal(t, []string{"STRICT-MEM-03"}, b.codes())
 	require.Equal(t, y, b.got[0].Subject)
 }
+
+// TestFreedomOfNames: QPNs and keys are others with another seed, and the same with the same.
+func TestFreedomOfNames(t *testing.T) {
+	names := func(seed uint64, checks Checks) (ib.QPN, ib.LKey) {
+		dc := rvt.DefaultConfig("rvt0", ib.GIDFromIPv4(10, 0, 0, 1))
+		dc.Seed = 1
+		Configure(checks, seed, &dc)
+		d, err := rvt.New(dc)
+		require.NoError(t, err)
+		pd, err := d.AllocPD()
+		require.NoError(t, err)
+		c, err := d.CreateCQ(4, nil)
+		require.NoError(t, err)
+		q, err := d.CreateQP(pd, &qp.InitAttr{SendCQ: c, RecvCQ: c, Type: ib.QPTypeRC})
+		require.NoError(t, err)
+		m, err := d.RegMR(pd, mr.NewSlice(4096, make([]byte, 64)), 4096, 64, 4096, 0)
+		require.NoError(t, err)
+		return q.QPN, m.LKey
+	}
+	free := Checks{Freedom: true}
+	q1, k1 := names(1, free)
+	again, key := names(1, free)
+	require.Equal(t, q1, again)
+	require.Equal(t, k1, key)
+	q2, k2 := names(2, free)
+	require.NotEqual(t, q1, q2)
+	require.NotEqual(t, k1, k2)
+	q3, k3 := names(1, Checks{})
+	q4, k4 := names(2, Checks{})
+	require.Equal(t, q3, q4)
+	require.Equal(t, k3, k4)
+}

@@ -292,6 +292,14 @@ func (st *qpState) free(seq uint64) {
 	st.done = max(st.done, st.base)
 }
 
+// Posted is where the send of q was posted that is next to be carried out.
+func (t *Tracker) Posted(q *qp.QP) Site {
+	if st := t.qps[q]; st != nil && st.done >= st.base && st.done < st.next() {
+		return st.sends[st.done-st.base].site
+	}
+	return Site{}
+}
+
 // SendDone implements qp.Observer.
 func (t *Tracker) SendDone(q *qp.QP, w *swqe.SWQE, status ib.WCStatus, entered bool) {
 	st := t.qp(q)

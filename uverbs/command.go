@@ -108,10 +108,13 @@ func (k *call) own(command uint32, run func() error) {
 	k.c.dev.host.Do(func(d *rvt.Device, now vtime.Time) {
 		k.d, k.now = d, now
 		k.c.dev.calling = k.c
+		if k.caller != nil {
+			k.c.dev.site = k.caller.Site
+		}
 		if err = run(); err != nil {
 			k.c.refused(err)
 		}
-		k.c.dev.calling = nil
+		k.c.dev.calling, k.c.dev.site = nil, 0
 	})
 	rep := k.rep
 	if rep.Errno = ib.ErrnoOf(err); rep.Errno != 0 {

@@ -16,6 +16,9 @@ type Caller struct {
 	// when they were registered, so it must be the same pointer for the same process.
 	// Ioctl reads it in the goroutine of its caller, at the same time as the device may.
 	Mem mr.Memory
+	// Site says where in the program the call is made, as the host knows it; 0 if it does
+	// not. See Device.Site.
+	Site uintptr
 }
 
 // File is a descriptor to hand over to the program.

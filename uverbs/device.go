@@ -172,6 +172,7 @@ type Device struct {
 	contexts map[*Context]struct{}
 
 	calling *Context // whose command is being carried out; the owner's
+	site    uintptr  // where it was made
 }
 
 // NewDevice returns the device file of the device that host owns. cfg must be valid.
@@ -241,6 +242,10 @@ func (d *Device) ContextOf(subject any) *Context {
 	}
 	return d.calling
 }
+
+// Site is what the host said of where the program made the call that is being carried out
+// (Caller.Site); 0 outside of calls. The owner of the device calls it.
+func (d *Device) Site() uintptr { return d.site }
 
 // HasChannel reports whether a completion queue that was made here has a channel.
 func (d *Device) HasChannel(c *cq.CQ) bool {

@@ -196,6 +196,9 @@ func (f *execFlags) startAlone() (*daemon.Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range c.Nodes {
+		c.Nodes[i].Sites = f.why && f.engine != engineProgram && f.via == viaPreload
+	}
 	free := f.nodes <= 1 && len(f.listen) == 0
 	for i := 1; ; i++ {
 		d, err := daemon.Start(c)

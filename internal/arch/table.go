@@ -107,6 +107,8 @@ var table = []Rule{
 		Reason: "the goroutine-safe API for Go programs"},
 	{Package: "uverbs/...", Kind: Open,
 		Reason: "the kernel's user ABI for foreign programs"},
+	{Package: "internal/callsite", Kind: Shell,
+		Reason: "reads programs' files, for the daemon's explanations"},
 	{Package: "internal/fdspace", Kind: Shell,
 		Reason: "called by everything that opens descriptors, so it may depend on none"},
 	{Package: "shim/...", Kind: Open,

@@ -39,6 +39,9 @@ type NodeConfig struct {
 	// Strict are the checks of programs; none by default. Seed decides what they vary.
 	Strict strict.Checks
 	Seed   uint64
+	// Sites makes programs say where they make their calls, for explanations of failures.
+	// It costs each post an answer of the daemon. Strict nodes do it anyway.
+	Sites bool
 }
 
 // DefaultNode returns a node at an address, on the RoCE v2 port.

@@ -161,11 +161,15 @@ func (c *conn) attach(rq *request, files []int) error {
 		c.d.log.Info("the daemon serves the program", "node", h.cfg.Name, "pid", c.pid, "comm", c.comm, "because", whyDaemon[rq.why])
 	}
 	c.logAttach("attach")
+	rep := reply{token: c.ctx.token}
+	if c.ctx.h.wantsSites() && rq.kind == devUverbs && rq.arg == 0 {
+		rep.queryFD = wantSites
+	}
 	if rq.kind == devCM { // a program may have thousands of them
 		c.in = make([]byte, reqLen+ucma.MaxCommand)
 	}
 	defer c.ctx.passed()
-	return c.send(&reply{token: c.ctx.token}, c.ctx.files(rq.arg != 0)...)
+	return c.send(&rep, c.ctx.files(rq.arg != 0)...)
 }
 
 // memoryOf returns the memory that a connection is about. A launcher speaks for another
@@ -203,6 +207,7 @@ func (c *conn) command(rq *request) error {
 	if c.ctx.h.node.Err() != nil {
 		return c.fail(ib.Errno(unix.EIO))
 	}
+	c.caller.Site = c.ctx.h.sites.number(rq.splitSite())
 	p := passed{known: map[int32]uint64{}}
 	for {
 		rep := c.carryOut(rq, p.inode)

@@ -114,6 +114,7 @@ type program struct {
 var (
 	errBound     = errors.New("the node follows a network device")
 	errGuarded   = errors.New("the node is strict")
+	errSites     = errors.New("the node is to say where calls are made")
 	errImperfect = errors.New("the node's network is imperfect")
 )
 
@@ -153,6 +154,8 @@ func (c *conn) grant(h *hosted) (*program, []byte, error) {
 	switch {
 	case h.udp == nil:
 		return nil, nil, errBound
+	case h.cfg.Sites && !h.cfg.Strict.Any():
+		return nil, nil, errSites
 	case h.guard != nil:
 		return nil, nil, errGuarded
 	case c.d.faults.imperfect(h):

@@ -37,7 +37,8 @@ type hosted struct {
 	cm       *cmHost
 	desk     *desk
 	troubles troubles
-	guard    *strict.Guard // nil unless the node is strict
+	guard    *strict.Guard // nil unless the node is strict, or is to know call sites
+	sites    sites
 	stop     chan struct{} // ends look
 	looking  sync.WaitGroup
 	bound    *bound           // what follows the node's network device, nil if it has an address
@@ -105,9 +106,10 @@ func (h *hosted) start(port watched, abi string, dc rvt.Config, uc uverbs.Device
 	dc.Driver = qp.DriverByName(dc.Profile.Name)
 	dc.DistinctKeys, dc.Congestion = h.cfg.DistinctKeys, h.cfg.Congestion
 	dc.Observer = watcher{h}
-	if h.cfg.Strict.Any() {
+	if h.wantsSites() {
 		h.guard = strict.NewGuard(h.cfg.Strict, h.cfg.Seed, h.misused, &dc)
 		h.guard.Channel = func(c *cq.CQ) bool { return h.uv.HasChannel(c) }
+		h.guard.Where = func() strict.Site { return strict.Site{h.uv.Site()} }
 		dc.Guard = strictWatcher{h.guard, h}
 	}
 	dev, err := rvt.New(dc)
@@ -116,7 +118,7 @@ func (h *hosted) start(port watched, abi string, dc rvt.Config, uc uverbs.Device
 	}
 	of := uverbs.ConfigOf(&dc, 0, abi)
 	uc.Name, uc.Index, uc.ABI, uc.GUID, uc.GIDs, uc.NodeDesc = of.Name, of.Index, of.ABI, of.GUID, of.GIDs, "rvtsim "+h.cfg.Name
-	uc.AnswerPosts = h.guard != nil && h.cfg.Strict.Slots
+	uc.AnswerPosts = h.guard != nil // slots may be short, and a doorbell does not say where it was rung
 	if err := uc.Validate(); err != nil {
 		return err
 	}

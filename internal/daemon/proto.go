@@ -12,12 +12,14 @@ import (
 const (
 	protoMagic   = 0x52565453
 	protoVersion = 1
-	maxReply     = 65536          // of one answer
-	maxRequest   = reqLen + 4<<16 // in_words of a write() command is 16 bits, in words of 4 bytes
+	maxReply     = 65536                    // of one answer
+	maxRequest   = reqLen + 4<<16 + maxSite // in_words of a write() command is 16 bits, in words of 4 bytes
 	maxFiles     = 4
 	nodeLen      = 64
 	gateFirst    = 64
 	gateWords    = 960
+	wantSites    = 1
+	maxSite      = 1024
 
 	reqLen   = 48 - 8 + nodeLen
 	repLen   = 48

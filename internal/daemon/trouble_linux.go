@@ -101,6 +101,7 @@ type note struct {
 	wc   cq.WC          // with this; SUCCESS: without a completion
 	code *strict.Report // of strict mode
 	try  *explain.Attempt
+	site uintptr // where the call was made that was refused, or posted what failed; 0: not known
 }
 
 // maxNotes bounds the notes that wait. More are lost: a program that fails all the time
@@ -150,14 +151,16 @@ func (d *desk) write(n *note, all []*hosted) {
 	switch {
 	case n.err != nil:
 		t.Kind, t.Title, t.Text = TroubleRefused, n.err.Error(), explain.Call(n.err)
+		t.Text = insert(t.Text, "called from", n.h.sites.describe(n.site))
 	case n.code != nil:
-		t.Kind, t.Title, t.Text = TroubleMisuse, n.code.String(), misuse(n.code)
+		t.Kind, t.Title, t.Text = TroubleMisuse, n.code.String(), n.h.misuse(n.code)
 	case n.try != nil:
 		t.Kind, t.Text = TroubleUnconnected, explain.Connection(n.try, stationOf(n.try, all))
 		t.Title, _, _ = strings.Cut(t.Text, "\n")
 	default:
 		t.Kind, t.Text = TroubleFailed, n.h.story(n, all)
 		t.Title, _, _ = strings.Cut(t.Text, "\n")
+		t.Text = insert(t.Text, "posted by", n.h.sites.describe(n.site))
 	}
 	if n.h.troubles.add(t) {
 		d.log.Warn(t.Kind, "node", n.h.cfg.Name, "pid", t.PID, "comm", t.Comm, "what", t.Title)
@@ -181,11 +184,14 @@ func (d *desk) close() {
 }
 
 // misuse is the text of a report of strict mode.
-func misuse(r *strict.Report) string {
+func (h *hosted) misuse(r *strict.Report) string {
 	var b strings.Builder
 	b.WriteString(r.String())
 	for _, p := range r.Places {
 		b.WriteString("\n  in " + p.What)
+		if at := h.sites.describe(p.Site[0]); at != "" {
+			b.WriteString(", called from " + at)
+		}
 	}
 	b.WriteString("\n" + r.Code.Why)
 	for _, f := range r.Code.Fix {
@@ -243,16 +249,16 @@ func (h *hosted) Refused(c *uverbs.Context, err error) {
 		return
 	}
 	a, _ := c.Owner.(*attached)
-	h.desk.put(note{h: h, a: a, err: err})
+	h.desk.put(note{h: h, a: a, err: err, site: h.uv.Site()})
 }
 
 // failed takes note of work that failed on its own account.
-func (h *hosted) failed(q *qp.QP, wrID uint64, status ib.WCStatus) {
+func (h *hosted) failed(q *qp.QP, wrID uint64, status ib.WCStatus, site uintptr) {
 	if status == ib.WCSuccess || status == ib.WCWRFlushErr {
 		return
 	}
 	wc := cq.WC{WRID: wrID, QPN: q.QPN, Status: status}
-	h.desk.put(note{h: h, a: h.programOf(q), q: q, wc: wc})
+	h.desk.put(note{h: h, a: h.programOf(q), q: q, wc: wc, site: site})
 }
 
 // turnedAway takes note of a request of the peer that cost the queue pair its life
@@ -304,12 +310,12 @@ var _ qp.Observer = watcher{}
 
 // SendDone implements qp.Observer.
 func (w watcher) SendDone(q *qp.QP, s *swqe.SWQE, status ib.WCStatus, _ bool) {
-	w.h.failed(q, s.WR.WRID, status)
+	w.h.failed(q, s.WR.WRID, status, 0)
 }
 
 // RecvDone implements qp.Observer.
 func (w watcher) RecvDone(q *qp.QP, wrID uint64, status ib.WCStatus, _ bool) {
-	w.h.failed(q, wrID, status)
+	w.h.failed(q, wrID, status, 0)
 }
 
 // NoReceive implements qp.Observer.
@@ -326,13 +332,13 @@ type strictWatcher struct {
 
 // SendDone implements qp.Observer.
 func (w strictWatcher) SendDone(q *qp.QP, s *swqe.SWQE, status ib.WCStatus, entered bool) {
-	w.h.failed(q, s.WR.WRID, status)
+	w.h.failed(q, s.WR.WRID, status, w.Posted(q)[0])
 	w.Guard.SendDone(q, s, status, entered)
 }
 
 // RecvDone implements qp.Observer.
 func (w strictWatcher) RecvDone(q *qp.QP, wrID uint64, status ib.WCStatus, entered bool) {
-	w.h.failed(q, wrID, status)
+	w.h.failed(q, wrID, status, 0)
 	w.Guard.RecvDone(q, wrID, status, entered)
 }
 

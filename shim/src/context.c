@@ -200,14 +200,14 @@ struct fds {
 	int fd[RVTSIM_MAX_FILES];
 };
 
-static int send_msg(int sock, const struct rvtsim_req *rq, const void *data, size_t n, int fd)
+static int send_msg(int sock, const struct rvtsim_req *rq, const void *data, size_t n, const struct site *site, int fd)
 {
-	struct iovec iov[2] = { { (void *)rq, sizeof *rq }, { (void *)data, n } };
+	struct iovec iov[3] = { { (void *)rq, sizeof *rq }, { (void *)data, n }, { site ? (void *)site->b : NULL, site ? site->n : 0 } };
 	union {
 		struct cmsghdr h;
 		char b[CMSG_SPACE(sizeof(int))];
 	} ctl = { .b = { 0 } };
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = n ? 2 : 1 };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 3 };
 	if (fd >= 0) {
 		m.msg_control = &ctl;
 		m.msg_controllen = sizeof ctl;
@@ -308,7 +308,7 @@ static int introduce(uint16_t op, uint32_t kind, unsigned index, uint64_t token,
 	rq.kind = kind;
 	rq.index = index;
 	rq.why = op == RVTSIM_OPEN && kind == RVTSIM_DEV_UVERBS ? shim_why_daemon() : 0;
-	int bad = send_msg(s, &rq, NULL, 0, mem);
+	int bad = send_msg(s, &rq, NULL, 0, NULL, mem);
 	if (mem >= 0)
 		syscall(SYS_close, mem);
 	if (bad || (*n = recv_msg(s, fds)) < 0) {
@@ -343,6 +343,7 @@ static void set_up(struct ctx *c, uint32_t kind, unsigned index, const struct st
 	if (kind == RVTSIM_DEV_UVERBS && c->efd >= 0) {
 		void *p = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fds->fd[0], (off_t)in.rep.bell_offset);
 		c->bell = p == MAP_FAILED ? NULL : p;
+		c->sites = in.rep.query_fd == RVTSIM_WANT_SITES;
 	}
 }
 
@@ -508,7 +509,7 @@ bad:
 
 /* One command and its answer. The daemon may ask what a descriptor number in the
  * command refers to before it answers. */
-static int command(struct ctx *c, uint16_t op, uint64_t arg, const void *buf, size_t n)
+static int command(struct ctx *c, uint16_t op, uint64_t arg, const void *buf, size_t n, const struct site *site)
 {
 	struct rvtsim_req rq;
 	struct fds fds;
@@ -521,7 +522,8 @@ static int command(struct ctx *c, uint16_t op, uint64_t arg, const void *buf, si
 		return -1;
 	fill(&rq, op, c->token);
 	rq.arg = arg;
-	if (send_msg(c->sock, &rq, buf, n, -1)) {
+	rq.why = (uint32_t)site->n;
+	if (send_msg(c->sock, &rq, buf, n, site, -1)) {
 		errno = errno == EMSGSIZE ? EINVAL : errno == EFAULT ? EFAULT : EIO;
 		return -1;
 	}
@@ -537,7 +539,7 @@ static int command(struct ctx *c, uint16_t op, uint64_t arg, const void *buf, si
 			rq.arg = st.st_ino;
 			rq.index = (uint32_t)st.st_dev;
 		}
-		if (send_msg(c->sock, &rq, NULL, 0, -1)) {
+		if (send_msg(c->sock, &rq, NULL, 0, NULL, -1)) {
 			errno = EIO;
 			return -1;
 		}
@@ -585,11 +587,16 @@ int shim_command(int fd, uint16_t op, uint64_t arg, const void *buf, size_t n, i
 {
 	sigset_t old;
 	int r = -1;
+	unsigned m = mark_of(fd);
+	struct site site;
+	site.n = 0;
+	if (m && !is_ours(m) && shim_ctx[m - 1].sites)
+		shim_site(&site); /* before the lock: it may have to load a library */
 	shim_guard(&old);
 	struct ctx *c = shim_lookup(fd);
 	*ours = c != NULL;
 	if (c)
-		r = command(c, op, arg, buf, n);
+		r = command(c, op, arg, buf, n, &site);
 	else
 		set_mark(fd, 0);
 	shim_unguard(&old);

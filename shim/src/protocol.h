@@ -47,6 +47,12 @@
 #define RVTSIM_WHY_TOOL 5 /* a sanitizer or valgrind watches it */
 #define RVTSIM_WHY_REFUSED 255 /* the daemon has said why */
 
+/* query_fd of the answer to OPEN: WRITE and IOCTL are to say where in the program they were
+ * made, in lines at the end of the message: an address as in the file, in hexadecimal, and
+ * the path of the file; the innermost call comes first. */
+#define RVTSIM_WANT_SITES 1
+#define RVTSIM_MAX_SITE 1024
+
 #define RVTSIM_CMD_POST_SEND 28        /* IB_USER_VERBS_CMD_POST_SEND */
 #define RVTSIM_VERBS_IOCTL 0xc0181b01u /* RDMA_VERBS_IOCTL */
 
@@ -64,7 +70,7 @@ struct rvtsim_req {
 	uint64_t token;
 	uint64_t arg;
 	uint32_t index; /* of the device; FDINFO: low half of the descriptor's device number */
-	uint32_t why;   /* of OPEN: RVTSIM_WHY_*, or 0 */
+	uint32_t why;   /* of OPEN: RVTSIM_WHY_*, or 0; of WRITE and IOCTL: bytes of the message that say where */
 	char node[RVTSIM_NODE_LEN];
 };
 

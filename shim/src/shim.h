@@ -65,6 +65,7 @@ struct ctx {
 	_Atomic uint32_t unheard;
 	int home;               /* it was opened in the engine of a process, under this index */
 	int index;
+	int sites;              /* the daemon wants to know where calls are made */
 };
 
 extern struct ctx shim_ctx[MAX_CTX];
@@ -103,6 +104,13 @@ void shim_evade(int fd);            /* guarded: moves a hidden descriptor away f
 int shim_open(uint32_t kind, unsigned index, int flags);
 int shim_command(int fd, uint16_t op, uint64_t arg, const void *buf, size_t n, int *ours);
 void *shim_next(const char *name);  /* the function that ours stands in front of */
+
+/* site.c: where in the program a call was made, as protocol.h has it. */
+struct site {
+	size_t n;
+	char b[RVTSIM_MAX_SITE];
+};
+void shim_site(struct site *s);
 
 /* cm.c */
 int shim_waits(const void *buf, size_t n);

@@ -38,21 +38,22 @@ func TestStrictPrograms(t *testing.T) {
 		name  string
 		codes string
 		text  string // in the explanation
+		place string // the function of the program that made the call, if there is one to blame
 	}
 	rows := []row{
-		{"unpolled", "STRICT-SQ-02", "completions wait in the queue to be polled"},
-		{"overlap", "STRICT-RECV-01", "1 bytes of receive wr 1 belong to"},
-		{"nothing", "", "no call was refused"},
-		{"lost-wakeup", "STRICT-EV-01", "wait in it since before it was armed"},
-		{"small-queue", "STRICT-CQ-01", "more can come from what is posted"},
-		{"wrong-key", "STRICT-MEM-03", "used key"},
-		{"unsignaled", "STRICT-SQ-01", "unsignaled work requests fill the send queue"},
-		{"buffer", "STRICT-BUF-01 STRICT-RECV-02", "is not what it was when it was posted"},
-		{"no-channel", "STRICT-EV-03", "without a channel"},
-		{"no-grh", "STRICT-CONN-01", "is_global"},
-		{"timers", "STRICT-CONN-02 STRICT-CONN-03", "a dead peer is noticed after"},
-		{"freed-region", "STRICT-MEM-02", "posted work requests name it"},
-		{"dead-qp", "STRICT-QP-01", "after it was destroyed"},
+		{"unpolled", "STRICT-SQ-02", "completions wait in the queue to be polled", "unpolled"},
+		{"overlap", "STRICT-RECV-01", "1 bytes of receive wr 1 belong to", ""},
+		{"nothing", "", "no call was refused", ""},
+		{"lost-wakeup", "STRICT-EV-01", "wait in it since before it was armed", "lost_wakeup"},
+		{"small-queue", "STRICT-CQ-01", "more can come from what is posted", ""}, // a post_recv makes no call
+		{"wrong-key", "STRICT-MEM-03", "used key", ""},
+		{"unsignaled", "STRICT-SQ-01", "unsignaled work requests fill the send queue", "unsignaled"},
+		{"buffer", "STRICT-BUF-01 STRICT-RECV-02", "is not what it was when it was posted", "buffer"},
+		{"no-channel", "STRICT-EV-03", "without a channel", "no_channel"},
+		{"no-grh", "STRICT-CONN-01", "is_global", "no_grh"},
+		{"timers", "STRICT-CONN-02 STRICT-CONN-03", "a dead peer is noticed after", "timers"},
+		{"freed-region", "STRICT-MEM-02", "posted work requests name it", "freed_region"},
+		{"dead-qp", "STRICT-QP-01", "after it was destroyed", ""},
 	}
 	for _, abi := range fewer(1, []string{"rxe", "rvt"}) {
 		rows := fewer(4, rows)
@@ -70,6 +71,9 @@ func TestStrictPrograms(t *testing.T) {
 				require.NoError(t, err, "%s", out)
 				text := one.explained(node, strings.Fields(r.codes))
 				require.Contains(t, text, r.text)
+				if r.place != "" {
+					require.Regexp(t, `called from (\w+ \(\w+\.[ch]:\d+\), called from )*`+r.place+` \(misuse\.c:\d+\)`, text)
+				}
 			})
 		}
 	}
@@ -85,4 +89,22 @@ func TestRefusedCalls(t *testing.T) {
 	require.Contains(t, text, "modify_qp")
 	require.Contains(t, text, "is_global = 1")
 	require.Contains(t, text, "EINVAL")
+}
+
+// TestExplainSaysWhere: what a program without strict mode ran into comes with the lines
+// that made the call, and that posted the work.
+func TestExplainSaysWhere(t *testing.T) {
+	s := newSite(t, nil)
+	for _, c := range []struct{ checks, name, want string }{
+		{"", "no-grh", `called from no_grh \(misuse\.c:\d+\), called from main \(misuse\.c:\d+\)`},
+		{"--strict=memory,poison", "wrong-key", `posted by post \(misuse\.c:\d+\), called from wrong_key \(misuse\.c:\d+\), called from main`},
+	} {
+		args := []string{"exec", "--explain", "--listen", "n1=" + newAddress()}
+		if c.checks != "" {
+			args = append(args, c.checks)
+		}
+		out, err := s.command(t.Context(), append(args, "--", program(t, "misuse"), c.name)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Regexp(t, c.want, string(out))
+	}
 }
