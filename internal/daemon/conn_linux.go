@@ -49,10 +49,10 @@ func (c *conn) serve() {
 		c.d.log.Info("detach", "node", c.prog.h.cfg.Name, "pid", c.pid, "comm", c.comm, "after", time.Since(c.since).Round(time.Millisecond))
 		c.d.unseat(c.prog)
 	}
-	if c.mem != nil {
+	c.d.unregister(c)
+	if c.mem != nil { // after what may still read it: its sends must not fail for that
 		c.mem.Close()
 	}
-	c.d.unregister(c)
 	c.sock.close()
 	close(c.left)
 }
