@@ -107,8 +107,10 @@ interop: ## everything against Linux soft-RoCE in an emulated machine, as a tabl
 	@$(PHASE) "interoperation with soft-RoCE" out/interop.test -interop.full -test.timeout 30m
 
 .PHONY: programs
-programs: deps ## foreign programs against the daemon, in every combination; slow
-	@$(PHASE) "foreign programs" $(GOTEST) -count=1 -timeout 30m ./tests/front -front.full
+programs: deps ## foreign programs in every combination, with the engine in both places; slow
+	@for host in daemon program; do $(PHASE) "foreign programs, engine in the $$host" \
+		$(GOTEST) -count=1 -timeout 30m ./tests/front -front.full -front.engine $$host; done
+	@$(PHASE) "pyverbs" $(GOTEST) -count=1 -timeout 30m ./tests/pyverbs -pyverbs.full
 
 .PHONY: deaths
 deaths: ## kill DEATHS programs amid traffic: nothing may be left of them
