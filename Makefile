@@ -8,9 +8,9 @@ PHASE   := tools/phase.sh
 GOTEST  := go run ./tools/gotest
 TIMEOUT := 10m
 
-# Tests that only start other programs have no races of their own to find; the code that
-# these programs reach is tested under the race detector where it stands.
-PROGRAMS := /tests/front|/tests/pyverbs|/tests/interop
+# Tests that only start other programs, or read the source, have no races of their own to
+# find; the code that these programs reach is tested under the race detector where it stands.
+PROGRAMS := /tests/front|/tests/pyverbs|/tests/interop|/internal/tidy|/internal/arch
 RACEPKGS = $$(go list ./... | grep -vE '$(PROGRAMS)')
 
 # What may be set on the command line.
