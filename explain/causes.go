@@ -71,7 +71,7 @@ var causes = map[ib.Cause][]string{
 	ib.CauseRKey: {
 		"Is it the rkey of the target region (mr.rkey, not mr.lkey), and current? Keys change with each registration and each window bind.",
 		"Does address plus length stay inside the region? Was the address sent in full 64 bits and in the right byte order?",
-		"Region and responder queue pair must share a protection domain, and the region must allow the operation: REMOTE_WRITE, REMOTE_READ or REMOTE_ATOMIC.",
+		"Region and responder queue pair must share a protection domain, and the region must allow the operation: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC or FLUSH_GLOBAL.",
 	},
 	ib.CauseAtomicAlign: {
 		"Atomics work on 8 bytes at an address that is a multiple of 8.",

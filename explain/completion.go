@@ -108,6 +108,10 @@ func (w *writer) flushed(wc *cq.WC, h *qp.History, f *qp.Failure) {
 
 // operation names a send work request.
 func operation(f *qp.Failure) string {
+	if swqe.Params(f.Opcode) == nil {
+		// A ring's entry that a post refused: the refusal has named it.
+		return "a request that makes no sense"
+	}
 	article := "a"
 	if strings.HasPrefix(f.Opcode.String(), "R") || strings.HasPrefix(f.Opcode.String(), "A") {
 		article = "an"

@@ -50,6 +50,33 @@ const (
 	MigArmed
 )
 
+// FlushType is how far a FLUSH goes, a set of bits (enum ibv_placement_type).
+type FlushType uint8
+
+const (
+	FlushGlobal     FlushType = 1 << iota // IBV_FLUSH_GLOBAL: everyone sees the data
+	FlushPersistent                       // IBV_FLUSH_PERSISTENT: the data survive a loss of power
+)
+
+// Access is the right that a peer needs for it.
+func (t FlushType) Access() (a Access) {
+	if t&FlushGlobal != 0 {
+		a |= AccessFlushGlobal
+	}
+	if t&FlushPersistent != 0 {
+		a |= AccessFlushPersistent
+	}
+	return a
+}
+
+// FlushLevel is what a FLUSH is about (enum ibv_selectivity_level).
+type FlushLevel uint8
+
+const (
+	FlushRange FlushLevel = iota // IBV_FLUSH_RANGE
+	FlushMR                      // IBV_FLUSH_MR: the whole region that the key names
+)
+
 // Access is a set of access rights to memory or through a QP (enum ibv_access_flags).
 type Access uint32
 

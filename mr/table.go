@@ -162,6 +162,8 @@ func checkRegister(verb string, base, length, iova uint64, acc ib.Access) error 
 		return ib.NewVerbError(ib.EINVAL, verb, "", "address plus length wraps")
 	case acc&^(known|ib.AccessOptionalMask) != 0:
 		return ib.NewVerbError(ib.EINVAL, verb, "", "access flags "+(acc&^(known|ib.AccessOptionalMask)).String()+" are not supported")
+	case acc&ib.AccessFlushPersistent != 0:
+		return ib.NewVerbError(ib.EINVAL, verb, "", "FLUSH_PERSISTENT needs persistent memory, and there is none")
 	case acc&(ib.AccessRemoteWrite|ib.AccessRemoteAtomic) != 0 && acc&ib.AccessLocalWrite == 0:
 		return ib.NewVerbError(ib.EINVAL, verb, "", "REMOTE_WRITE or REMOTE_ATOMIC needs LOCAL_WRITE")
 	}
@@ -287,6 +289,23 @@ func (t *Table) CheckRKey(pd PD, qpn ib.QPN, rkey ib.RKey, va, n uint64, acc ib.
 		return Seg{}, ib.CauseRKey
 	}
 	return r.seg(va, uint32(n)), ib.CauseNone
+}
+
+// Grants reports whether rkey gives a QP the rights acc, wherever in the memory.
+func (t *Table) Grants(pd PD, qpn ib.QPN, rkey ib.RKey, acc ib.Access) bool {
+	s := t.slotOf(uint32(rkey))
+	if s == nil {
+		return false
+	}
+	va := uint64(0)
+	switch w := s.window; {
+	case w != nil && w.access&ib.AccessZeroBased == 0:
+		va = w.va
+	case w == nil && s.region != nil:
+		va = s.region.IOVA
+	}
+	_, c := t.CheckRKey(pd, qpn, rkey, va, 0, acc)
+	return c == ib.CauseNone
 }
 
 // Invalidate (kernel: rvt_invalidate_rkey) ends remote access through rkey, on

@@ -77,7 +77,7 @@ func (q *QP) postOne(wr *swqe.SendWR) error {
 
 // offers reports whether a QP of this type and profile has the operation.
 func (q *QP) offers(op *swqe.OpParams) bool {
-	return op.Allowed(q.Type) && (op.WCOpcode != ib.WCAtomicWrite || q.Env.Prof.AtomicWrite)
+	return op.Allowed(q.Type) && (!op.Has(swqe.OpPlacement) || q.Env.Prof.MemoryPlacement)
 }
 
 func wrName(wr *swqe.SendWR) string {
@@ -97,14 +97,14 @@ func (q *QP) checkOp(wr *swqe.SendWR, op *swqe.OpParams, inline bool) error {
 			return q.postErr(ib.EINVAL, wrName(wr)+": the remote address of an atomic must be a multiple of 8")
 		}
 	}
-	if wr.Opcode == ib.WRAtomicWrite {
-		return q.checkAtomicWrite(wr, inline)
-	}
 	if op.Has(swqe.OpRdAtomic) && q.Attr.MaxRdAtomic == 0 && p.RdAtomicZeroPost {
 		return q.postErr(ib.EINVAL, wrName(wr)+": max_rd_atomic of the QP is 0")
 	}
 	if inline && !op.Has(swqe.OpInline) && !(p.InlineReadStatus && op.Has(swqe.OpRdAtomic)) {
 		return q.postErr(ib.EINVAL, wrName(wr)+": INLINE is for SEND and RDMA WRITE only")
+	}
+	if op.Has(swqe.OpPlacement) {
+		return q.checkPlacement(wr, inline)
 	}
 	if inline && len(wr.Inline) > q.Cap.MaxInlineData {
 		return q.postErr(ib.EINVAL, wrName(wr)+": "+strconv.Itoa(len(wr.Inline))+" bytes inline, the QP allows "+strconv.Itoa(q.Cap.MaxInlineData))
@@ -121,20 +121,24 @@ func (q *QP) checkOp(wr *swqe.SendWR, op *swqe.OpParams, inline bool) error {
 	return nil
 }
 
-// checkAtomicWrite tests an ATOMIC_WRITE. Its 8 bytes may travel in the work request
-// whatever max_inline_data is (ibv_wr_atomic_write takes them by value).
-func (q *QP) checkAtomicWrite(wr *swqe.SendWR, inline bool) error {
+// checkPlacement tests an ATOMIC_WRITE or a FLUSH. The 8 bytes of an ATOMIC_WRITE may
+// travel in the work request whatever max_inline_data is (ibv_wr_atomic_write takes them by
+// value).
+func (q *QP) checkPlacement(wr *swqe.SendWR, inline bool) error {
 	n := swqe.Sum(wr.SGL)
 	if inline {
 		n = uint64(len(wr.Inline))
 	}
+	f := &wr.Flush
 	switch {
-	case n != atomicWriteBytes:
+	case wr.Opcode == ib.WRFlush && n > 0:
+		return q.postErr(ib.EINVAL, wrName(wr)+" has "+strconv.FormatUint(n, 10)+" bytes: a FLUSH carries none")
+	case wr.Opcode == ib.WRFlush && (f.Type == 0 || f.Type&^(ib.FlushGlobal|ib.FlushPersistent) != 0 || f.Level > ib.FlushMR):
+		return q.postErr(ib.EINVAL, wrName(wr)+": type must be GLOBAL, PERSISTENT or both, and level RANGE or MR")
+	case wr.Opcode == ib.WRAtomicWrite && n != atomicWriteBytes:
 		return q.postErr(ib.EINVAL, wrName(wr)+" has "+strconv.FormatUint(n, 10)+" bytes: an ATOMIC_WRITE writes 8")
-	case wr.RemoteAddr%atomicWriteBytes != 0:
+	case wr.Opcode == ib.WRAtomicWrite && wr.RemoteAddr%atomicWriteBytes != 0:
 		return q.postErr(ib.EINVAL, wrName(wr)+": the remote address of an ATOMIC_WRITE must be a multiple of 8")
-	case q.Attr.MaxRdAtomic == 0 && q.Env.Prof.RdAtomicZeroPost:
-		return q.postErr(ib.EINVAL, wrName(wr)+": max_rd_atomic of the QP is 0")
 	}
 	return nil
 }

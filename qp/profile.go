@@ -27,7 +27,7 @@ type Profile struct {
 	RdAtomicZeroPost  bool // likewise a READ or atomic with max_rd_atomic 0
 	SendInvLocalWrite bool // SEND_WITH_INV needs LOCAL_WRITE on what it sends
 	UDQKeyVerbatim    bool // a Q_Key with the top bit set is sent as it is
-	AtomicWrite       bool // RC has ATOMIC_WRITE
+	MemoryPlacement   bool // RC has ATOMIC_WRITE and FLUSH (IBTA annex A19)
 	UDTooLongAtPost   bool // a datagram over the MTU is refused; else it vanishes with SUCCESS
 	RecvErrFlushes    bool // post_recv in ERR completes flushed; else it stays in the queue
 	BadLKeyStatus     ib.WCStatus
@@ -81,7 +81,7 @@ var (
 	ProfileIBTA = Profile{
 		Name:             "ibta",
 		CQStickyOverflow: true, CQErrorKillsQP: true, RecvHeaderSL: true,
-		BadOpcodeAtPost: true, RdAtomicZeroPost: true, UDTooLongAtPost: true, AtomicWrite: true,
+		BadOpcodeAtPost: true, RdAtomicZeroPost: true, UDTooLongAtPost: true, MemoryPlacement: true,
 		RecvErrFlushes: true, BadLKeyStatus: ib.WCLocProtErr,
 		AckReqEvery: 31, AdaptiveWindow: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr, SQEOnSendError: true,
@@ -105,7 +105,7 @@ var (
 	ProfileRXE = Profile{
 		Name:        "rxe",
 		RecvGRHFlag: true, SendImmFlag: true,
-		BadLKeyStatus: ib.WCLocQPOpErr, InlineReadStatus: true, UDQKeyVerbatim: true, AtomicWrite: true,
+		BadLKeyStatus: ib.WCLocQPOpErr, InlineReadStatus: true, UDQKeyVerbatim: true, MemoryPlacement: true,
 		RetrySeven: true, TimeoutJiffy: 4 * time.Millisecond, AckReqEvery: 64,
 		HopLimitFromRoute: true, FlowLabelUnsent: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr,

@@ -24,7 +24,7 @@ func (q *QP) readResponse(now vtime.Time, pkt *wire.Packet) wire.DropReason {
 	switch w.WR.Opcode {
 	case ib.WRRDMARead:
 		length = uint64(w.Length)
-	case ib.WRAtomicWrite: // its response has no data
+	case ib.WRAtomicWrite, ib.WRFlush: // their response has no data
 	default:
 		q.failSend(cmp.Or(q.Env.Drv.StrayReadStatus, q.Env.Prof.BadResponseStatus), ib.CauseReadRespOpcode)
 		return wire.DropNone

@@ -204,6 +204,11 @@ func (q *QP) buildRequest(o *Outbox, w *swqe.SWQE, op *swqe.OpParams) bool {
 	case w.WR.Opcode == ib.WRRDMARead:
 		pkt.Opcode = ib.OpReadRequest
 		pkt.RETH = wire.RETH{VA: w.WR.RemoteAddr + off, RKey: w.WR.RKey, DMALen: w.Length - uint32(off)}
+	case w.WR.Opcode == ib.WRFlush:
+		f := &w.WR.Flush
+		pkt.Opcode = ib.OpFlush
+		pkt.FETH = wire.FETH{SEL: uint8(f.Level), PLT: uint8(f.Type)}
+		pkt.RETH = wire.RETH{VA: w.WR.RemoteAddr, RKey: w.WR.RKey, DMALen: f.Length}
 	default:
 		n := min(uint64(q.pmtu()), uint64(w.Length)-off)
 		end = off+n == uint64(w.Length)

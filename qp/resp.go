@@ -180,8 +180,10 @@ func (q *QP) dispatch(pkt *wire.Packet) verdict {
 		return q.recvAtomic(pkt)
 	case m&wire.Write != 0:
 		return q.recvWrite(pkt, m)
-	case m&wire.AtomicWrite != 0 && q.Env.Prof.AtomicWrite:
+	case m&wire.AtomicWrite != 0 && q.Env.Prof.MemoryPlacement:
 		return q.recvAtomicWrite(pkt)
+	case m&wire.Flush != 0 && q.Env.Prof.MemoryPlacement:
+		return q.recvFlush(pkt)
 	}
 	return vUnknownOp
 }
@@ -398,6 +400,33 @@ func (q *QP) recvAtomicWrite(pkt *wire.Packet) verdict {
 	}
 	q.Env.Scatter.Add(seg, pkt.Payload, uint32(q.QPN))
 	q.Env.Ctr.RcvdBytes += atomicWriteBytes
+	q.answerRead(pkt, wire.RETH{}, 1)
+	return vOK
+}
+
+// recvFlush (rxe: process_flush) executes a FLUSH. Its answer is a READ response without
+// data, which leaves when all writes before it have been carried out; so that they are
+// visible to everyone by then needs no work of its own. No region has persistent memory.
+func (q *QP) recvFlush(pkt *wire.Packet) verdict {
+	plt, level := ib.FlushType(pkt.FETH.PLT), ib.FlushLevel(pkt.FETH.SEL)
+	acc := plt.Access()
+	if acc&^q.Attr.AccessFlags != 0 {
+		return vAccess
+	}
+	if plt == 0 || plt > ib.FlushGlobal|ib.FlushPersistent || level > ib.FlushMR {
+		return vUnknownOp
+	}
+	if v := q.checkRdAtomic(); v != vOK {
+		return v
+	}
+	r := pkt.RETH
+	if level == ib.FlushMR {
+		if !q.Env.Keys.Grants(q.PD, q.QPN, r.RKey, acc) {
+			return vRKey
+		}
+	} else if _, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, r.RKey, r.VA, uint64(r.DMALen), acc); c != ib.CauseNone {
+		return vRKey
+	}
 	q.answerRead(pkt, wire.RETH{}, 1)
 	return vOK
 }

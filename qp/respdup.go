@@ -28,7 +28,7 @@ func (q *QP) duplicate(pkt *wire.Packet) wire.DropReason {
 	switch m := wire.Info(pkt.Opcode).Mask; {
 	case m&wire.Read != 0:
 		q.dupRead(pkt)
-	case m&(wire.Atomic|wire.AtomicWrite) != 0:
+	case m&(wire.Atomic|wire.AtomicWrite|wire.Flush) != 0:
 		q.dupAtomic(pkt)
 	case pkt.AckReq:
 		q.dupData(pkt)
@@ -88,7 +88,7 @@ func (q *QP) pendingRead(psn ib.PSN) bool {
 	return false
 }
 
-// dupAtomic repeats the saved result of an atomic or ATOMIC_WRITE. It is never executed twice; if it is too
+// dupAtomic repeats the saved result of an atomic, or the answer to an ATOMIC_WRITE or FLUSH. It is never executed twice; if it is too
 // old to be remembered, silence is the answer.
 func (q *QP) dupAtomic(pkt *wire.Packet) {
 	e := q.findAck(pkt.PSN)
@@ -97,7 +97,7 @@ func (q *QP) dupAtomic(pkt *wire.Packet) {
 	}
 	q.RNAKState = 0
 	kind := respAtomic
-	if e.Opcode == ib.OpAtomicWrite {
+	if wire.Info(e.Opcode).Mask&wire.Atomic == 0 {
 		kind = respRead // without data
 	}
 	q.resp.push(response{kind: kind, psn: e.PSN, lpsn: e.PSN, msn: e.MSN, atomic: e.Atomic})

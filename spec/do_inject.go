@@ -77,6 +77,7 @@ func (in *Interp) packet(q *qpObj, a *args) (*wire.Packet, error) {
 	p.TVer = uint8(a.count("tver", 0, 15))
 	p.AETH = wire.AETH{Syndrome: ib.Syndrome(a.count("syn", 0x1f, 255)), MSN: ib.MSN(a.num("msn", 0, ib.PSNMask))}
 	p.AtomicAck = a.num("orig", 0, 1<<64-1)
+	p.FETH = wire.FETH{SEL: uint8(a.num("sel", 0, 15)), PLT: uint8(a.num("plt", 1, 15))}
 	p.Imm = uint32(a.num("imm", 0, 1<<32-1))
 	inv, err := in.rkey(a.str("inv", "0"))
 	if err != nil {

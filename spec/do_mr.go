@@ -73,6 +73,7 @@ var accessNames = []struct {
 }{
 	{"LOCAL_WRITE", ib.AccessLocalWrite}, {"REMOTE_WRITE", ib.AccessRemoteWrite}, {"REMOTE_READ", ib.AccessRemoteRead},
 	{"REMOTE_ATOMIC", ib.AccessRemoteAtomic}, {"MW_BIND", ib.AccessMWBind}, {"ZERO_BASED", ib.AccessZeroBased},
+	{"FLUSH_GLOBAL", ib.AccessFlushGlobal}, {"FLUSH_PERSISTENT", ib.AccessFlushPersistent},
 	{"ON_DEMAND", ib.AccessOnDemand}, {"RELAXED_ORDERING", ib.AccessRelaxedOrdering}, {"NONE", 0},
 }
 

@@ -121,6 +121,7 @@ func (in *Interp) sendWR(q *qpObj, a *args) (wr swqe.SendWR, err error) {
 	if wr.InvRKey, err = in.rkey(a.str("inv", "0")); err != nil {
 		return wr, err
 	}
+	wr.Flush = swqe.FlushInfo{Length: uint32(a.num("flush", 0, 1<<32-1)), Type: ib.FlushType(a.num("type", 1, 255)), Level: ib.FlushLevel(a.num("level", 0, 255))}
 	if wr.Flags&ib.SendInline != 0 {
 		if wr.Inline, err = in.inlineData(wr.SGL); err != nil {
 			return wr, err

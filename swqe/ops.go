@@ -11,7 +11,8 @@ const (
 	// OpAtomic: one 8-byte SGE, aligned remote address (kernel: RVT_OPERATION_ATOMIC).
 	OpAtomic
 	// OpRdAtomic: counts against max_rd_atomic; retired only by its own response. Besides
-	// READs and atomics that is ATOMIC_WRITE, whose response is that of an empty READ.
+	// READs and atomics these are ATOMIC_WRITE and FLUSH, whose response is that of an
+	// empty READ.
 	OpRdAtomic
 	// OpCredit: takes a receive at the responder, so it needs an end-to-end credit.
 	OpCredit
@@ -25,6 +26,8 @@ const (
 	OpRDMA
 	// OpImm: carries immediate data.
 	OpImm
+	// OpPlacement: one of the operations of IBTA annex A19, which not every adapter has.
+	OpPlacement
 	// OpReserved: has a place in the table but is not implemented yet.
 	OpReserved
 )
@@ -68,8 +71,8 @@ var opTable = [ib.NumWROpcodes]OpParams{
 	ib.WRBindMW:            {Name: "BIND_MW", WCOpcode: ib.WCBindMW, RC: true, UC: true, Flags: OpLocal},
 	ib.WRSendWithInv:       {Name: "SEND_WITH_INV", WCOpcode: ib.WCSend, RC: true, Flags: OpInline | OpCredit | OpSolicit},
 	ib.WRTSO:               {Name: "TSO", WCOpcode: ib.WCTSO, Flags: OpReserved},
-	ib.WRFlush:             {Name: "FLUSH", WCOpcode: ib.WCFlush, Flags: OpReserved | OpRDMA},
-	ib.WRAtomicWrite:       {Name: "ATOMIC_WRITE", WCOpcode: ib.WCAtomicWrite, RC: true, Flags: OpInline | OpRDMA | OpRdAtomic},
+	ib.WRFlush:             {Name: "FLUSH", WCOpcode: ib.WCFlush, RC: true, Flags: OpRDMA | OpRdAtomic | OpPlacement},
+	ib.WRAtomicWrite:       {Name: "ATOMIC_WRITE", WCOpcode: ib.WCAtomicWrite, RC: true, Flags: OpInline | OpRDMA | OpRdAtomic | OpPlacement},
 }
 
 // Params returns the row of an operation, nil if the number means nothing.

@@ -27,7 +27,8 @@ func TestOperationTable(t *testing.T) {
 		{ib.WRAtomicFetchAndAdd, rc, ib.WCFetchAdd, OpRDMA | OpAtomic | OpRdAtomic | OpLocalWrite},
 		{ib.WRLocalInv, conn, ib.WCLocalInv, OpLocal},
 		{ib.WRBindMW, conn, ib.WCBindMW, OpLocal},
-		{ib.WRAtomicWrite, rc, ib.WCAtomicWrite, OpInline | OpRDMA | OpRdAtomic},
+		{ib.WRAtomicWrite, rc, ib.WCAtomicWrite, OpInline | OpRDMA | OpRdAtomic | OpPlacement},
+		{ib.WRFlush, rc, ib.WCFlush, OpRDMA | OpRdAtomic | OpPlacement},
 		{ib.WRTSO, none, ib.WCTSO, OpReserved},
 	} {
 		p := Params(c.op)

@@ -27,6 +27,7 @@ type SendWR struct {
 	RKey       ib.RKey
 	CompareAdd uint64 // compare value of CMP_SWP, addend of FETCH_ADD
 	Swap       uint64
+	Flush      FlushInfo
 
 	// Datagrams
 	AH         *AH
@@ -36,6 +37,13 @@ type SendWR struct {
 
 	// BIND_MW
 	Bind BindInfo
+}
+
+// FlushInfo says what a FLUSH flushes, and how far (ibv_wr_flush).
+type FlushInfo struct {
+	Length uint32        // bytes from RemoteAddr on, of a range
+	Type   ib.FlushType  // one or both of the bits
+	Level  ib.FlushLevel // the range, or the whole region
 }
 
 // BindInfo (struct ibv_mw_bind_info and its surroundings) says what a BIND_MW binds.

@@ -33,7 +33,8 @@ const (
 	capMemWindow    = 1 << 17
 	capMemMgtExt    = 1 << 21
 	capMWType2B     = 1 << 24
-	capAtomicWrite  = 1 << 40 // of device_cap_flags_ex
+	capFlushGlobal  = 1 << 38 // this and the next are of device_cap_flags_ex
+	capAtomicWrite  = 1 << 40
 	capsCommon      = capBadPKeyCntr | capBadQKeyCntr | capPortActive | capSysImageGUID | capRCRNRNAKGen | capSRQResize | capMemMgtExt
 	capsRXE         = capsCommon | capUDAVPort | capMemWindow | capMWType2B
 	capsRVT         = capsCommon | capShutdownPort
@@ -103,8 +104,8 @@ func queryDeviceEx(k *call) error {
 	r := exQueryDeviceResp{Base: k.deviceAttr()}
 	r.ResponseLength = k.responseLength(r)
 	r.DeviceCapFlagsEx = uint64(r.Base.DeviceCapFlags)
-	if k.c.dev.abi.hasSQ() && k.d.Config().Profile.AtomicWrite {
-		r.DeviceCapFlagsEx |= capAtomicWrite
+	if k.c.dev.abi.hasSQ() && k.d.Config().Profile.MemoryPlacement {
+		r.DeviceCapFlagsEx |= capFlushGlobal | capAtomicWrite
 	}
 	r.ODPCaps = [3]uint64{odpGeneral, odpUC<<32 | odpRC, odpUD} // general; RC and UC; UD
 	k.respond(r)

@@ -67,6 +67,10 @@ const (
 	sendCompare = 32 // atomic
 	sendSwap    = 40
 	sendAtRKey  = 48 // atomic
+	sendFlLen   = 32 // flush
+	sendFlRKey  = 36
+	sendFlType  = 40
+	sendFlLevel = 41
 	sendQPN     = 24 // ud
 	sendQKey    = 28
 	sendPKey    = 32
@@ -164,6 +168,9 @@ func (c *decoder) operation(o *qpObj, d *rvt.Device) {
 	case wr.Opcode == ib.WRAtomicCmpAndSwp || wr.Opcode == ib.WRAtomicFetchAndAdd:
 		wr.RemoteAddr, wr.RKey = u64(sendAddr), ib.RKey(u32(sendAtRKey))
 		wr.CompareAdd, wr.Swap = u64(sendCompare), u64(sendSwap)
+	case wr.Opcode == ib.WRFlush:
+		wr.RemoteAddr, wr.RKey = u64(sendAddr), ib.RKey(u32(sendFlRKey))
+		wr.Flush = swqe.FlushInfo{Length: u32(sendFlLen), Type: ib.FlushType(b[sendFlType]), Level: ib.FlushLevel(b[sendFlLevel])}
 	default:
 		wr.RemoteAddr, wr.RKey = u64(sendAddr), ib.RKey(u32(sendRKey))
 	}

@@ -81,7 +81,7 @@ func (d *Device) convert(verb string, wrs []SendWR, bindVerb bool) error {
 	for i := range wrs {
 		w := &wrs[i]
 		s := swqe.SendWR{WRID: w.WRID, Opcode: w.Opcode, Flags: w.Flags, Imm: w.Imm, InvRKey: w.InvRKey,
-			RemoteAddr: w.RemoteAddr, RKey: w.RKey, CompareAdd: w.CompareAdd, Swap: w.Swap,
+			RemoteAddr: w.RemoteAddr, RKey: w.RKey, CompareAdd: w.CompareAdd, Swap: w.Swap, Flush: w.Flush,
 			RemoteQPN: w.RemoteQPN, RemoteQKey: w.RemoteQKey, SGL: d.copySGL(w.SGL)}
 		if w.Flags&ib.SendInline != 0 {
 			from := len(d.inline)

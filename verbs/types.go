@@ -8,6 +8,7 @@ import (
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/swqe"
 )
 
 // Types that are used as the core defines them.
@@ -50,6 +51,9 @@ type SendWR struct {
 	RemoteAddr       uint64
 	RKey             ib.RKey
 	CompareAdd, Swap uint64
+	// Flush is for FLUSH, which makes earlier WRITEs to the peer's memory visible there
+	// (ibv_wr_flush(3)). The peer's QP and region need AccessFlushGlobal.
+	Flush FlushInfo
 
 	// Datagrams.
 	AH         *AH
@@ -59,6 +63,9 @@ type SendWR struct {
 	// Bind is for BIND_MW of a type 2 window.
 	Bind *BindInfo
 }
+
+// FlushInfo says what a FLUSH flushes, and how far.
+type FlushInfo = swqe.FlushInfo
 
 // RecvWR (struct ibv_recv_wr) is a receive work request.
 type RecvWR struct {

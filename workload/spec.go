@@ -183,7 +183,7 @@ func (s *Spec) validateOps(bad func(string, ...any)) {
 	for _, o := range s.Ops {
 		p := swqe.Params(o.Op)
 		switch {
-		case p == nil || p.Has(swqe.OpReserved) || p.Has(swqe.OpLocal) || o.Op == ib.WRAtomicWrite:
+		case p == nil || p.Has(swqe.OpReserved) || p.Has(swqe.OpLocal) || p.Has(swqe.OpPlacement):
 			bad("%v is no operation that makes traffic", o.Op)
 		case !p.Allowed(s.Transport):
 			bad("%v is not an operation of %v", o.Op, s.Transport)

@@ -245,7 +245,8 @@ func peerOf(hist *qp.History, all []*hosted) *explain.Peer {
 // in a form that it may not know, and go on: that is no trouble of the program.
 func (h *hosted) Refused(c *uverbs.Context, err error) {
 	var v *ib.VerbError
-	if !errors.As(err, &v) || v.Errno == ib.EOPNOTSUPP || v.Errno == ib.Errno(unix.EBADF) || v.Verb == "ioctl" || v.Verb == "write" {
+	// Programs look for the end of the GID table by asking for empty entries.
+	if !errors.As(err, &v) || v.Errno == ib.EOPNOTSUPP || v.Errno == ib.ENODATA && v.Verb == "query_gid_ex" || v.Errno == ib.Errno(unix.EBADF) || v.Verb == "ioctl" || v.Verb == "write" {
 		return
 	}
 	a, _ := c.Owner.(*attached)

@@ -167,7 +167,7 @@ func operationRows() (rows []Row) {
 		for _, f := range []struct {
 			bit  swqe.OpFlags
 			name string
-		}{{swqe.OpLocal, "local"}, {swqe.OpAtomic, "atomic"}, {swqe.OpRdAtomic, "rd_atomic"}, {swqe.OpCredit, "credit"}, {swqe.OpInline, "inline"}, {swqe.OpLocalWrite, "local_write"}, {swqe.OpSolicit, "solicited"}, {swqe.OpRDMA, "rdma"}, {swqe.OpImm, "imm"}, {swqe.OpReserved, "reserved"}} {
+		}{{swqe.OpLocal, "local"}, {swqe.OpAtomic, "atomic"}, {swqe.OpRdAtomic, "rd_atomic"}, {swqe.OpCredit, "credit"}, {swqe.OpInline, "inline"}, {swqe.OpLocalWrite, "local_write"}, {swqe.OpSolicit, "solicited"}, {swqe.OpRDMA, "rdma"}, {swqe.OpImm, "imm"}, {swqe.OpPlacement, "placement"}, {swqe.OpReserved, "reserved"}} {
 			if p.Has(f.bit) {
 				props = append(props, f.name)
 			}
