@@ -11,6 +11,49 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestEveryFaultOfLinks does to the packets of a program whatever a network can do to them,
+// one thing after the other, and sees it go on each time.
+func TestEveryFaultOfLinks(t *testing.T) {
+	need(t, "ib_write_bw")
+	s := up(t, 2)
+	_, client := s.flow("ib_write_bw", "-u", "10")
+	resent := func() uint64 { return s.ask().Nodes[0].Retransmitted }
+	dropped := func() uint64 { return s.ask().Nodes[1].DroppedPackets }
+	qpn := s.ask().Nodes[1].Contexts[0].QPs[0].QPN
+	for _, c := range []struct {
+		name  string
+		keys  []string
+		grows func() uint64
+	}{
+		{"loss in bursts", []string{"burst={enter: 2%, leave: 30%}"}, resent},
+		{"loss by opcode", []string{"from=n1", "to=n2", "rules=[{action: drop, opcode: WRITE_ONLY, every: 50, count: 0}]"}, resent},
+		{"loss by PSN", []string{"from=n1", "to=n2", fmt.Sprintf("rules=[%s]", psns())}, resent},
+		{"loss by QP", []string{"from=n1", "to=n2", fmt.Sprintf("rules=[{action: drop, dest_qp: %d, every: 50, count: 0}]", qpn)}, resent},
+		{"duplication", []string{"duplicate=10%"}, dropped},
+		{"reordering", []string{"reorder=5%", "reorder_delay=2ms"}, resent},
+		{"delay", []string{"rules=[{action: delay, delay: 2ms, every: 50, count: 0}]"}, resent},
+		{"corruption", []string{"corrupt=2%"}, dropped},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := c.grows()
+			s.fault(append([]string{"set_impairment"}, c.keys...)...)
+			require.Eventually(t, func() bool { return c.grows() > before+5 || client.ended() }, longest, 2*time.Millisecond)
+			s.fault("set_impairment")
+			s.moves(client)
+		})
+	}
+}
+
+// psns are rules for each 40000th PSN: one of them comes soon, whatever the connection
+// began with.
+func psns() string {
+	var rules []string
+	for p := 0; p < 1<<24; p += 1 << 24 / 250 {
+		rules = append(rules, fmt.Sprintf("{action: drop, psn: %d}", p))
+	}
+	return strings.Join(rules, ", ")
+}
+
 // TestTamperedData: a program that looks at its data finds what no ICRC has found.
 func TestTamperedData(t *testing.T) {
 	need(t, "ibv_rc_pingpong")
