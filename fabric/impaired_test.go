@@ -261,6 +261,7 @@ func TestImpairedForwards(t *testing.T) {
 	require.True(t, r.port.closed)
 	bare := NewTap(struct{ Port }{r.port}, nil, false, nil)
 	require.ErrorIs(t, bare.Wait(1), ErrNoWait)
+	require.ErrorIs(t, bare.Nap(1), ErrNoWait)
 	bare.Wake()
 }
 

@@ -92,6 +92,12 @@ type Config struct {
 	// GSOSegments limits a train, from 2 to MaxSegments. The probe at open lowers
 	// it on kernels that take fewer.
 	GSOSegments int
+	// QuietNaps makes [Port.Nap] keep the processor that Go's scheduler has lent to its
+	// goroutine, for naps of up to a millisecond. To give it up and take it back keeps
+	// the scheduler's monitor thread awake, every 20 us, and that thread interrupts
+	// whoever polls. It is for processes with a low number of goroutines that run at once
+	// and a higher GOMAXPROCS; a garbage collection may wait for a nap.
+	QuietNaps bool `json:"-"`
 	// RecvBufferBytes and SendBufferBytes are asked of the kernel (SO_RCVBUF). An
 	// unprivileged process gets at most net.core.rmem_max; [Details] has the
 	// outcome. 0 keeps the system's default.

@@ -291,7 +291,7 @@ func (m *Multi) Wait(d time.Duration) error {
 			d = 0
 		}
 	}
-	if err := ppoll(m.fds, d); err != nil {
+	if err := ppoll(m.fds, d, false); err != nil {
 		return os.NewSyscallError("udp: ppoll", err)
 	}
 	if m.life.closed() {

@@ -84,6 +84,7 @@ func newPort(cfg *Config, dev netdev) *Port {
 }
 
 func (p *Port) open(cfg *Config) error {
+	p.waiter.quiet = cfg.QuietNaps
 	if err := p.waiter.init(); err != nil {
 		return &OpenError{Local: p.local, Op: "eventfd", Err: err}
 	}

@@ -89,6 +89,7 @@ func OpenShared(cfg Config, fd int) (*Port, error) {
 	p.sock.fd = fd
 	err := cfg.Validate()
 	if err == nil {
+		p.waiter.quiet = cfg.QuietNaps
 		err = p.waiter.init()
 	}
 	if err != nil {

@@ -25,6 +25,7 @@ type waiter struct {
 	// pending says that ReadBatch holds datagrams it had no room for.
 	pending atomic.Bool
 	fds     [2 + MaxGroups]unix.PollFd
+	quiet   bool // Config.QuietNaps
 }
 
 func (w *waiter) init() (err error) {
@@ -90,7 +91,7 @@ func (p *Port) Wait(d time.Duration) error {
 		d = 0
 	}
 	fds := p.pollSet()
-	if err := ppoll(fds, d); err != nil {
+	if err := ppoll(fds, d, false); err != nil {
 		return os.NewSyscallError("udp: ppoll", err)
 	}
 	if p.life.closed() {
@@ -115,7 +116,7 @@ func (w *waiter) nap(l *life, d time.Duration) error {
 		return nil
 	}
 	w.fds[0] = unix.PollFd{Fd: int32(w.eventFD), Events: unix.POLLIN}
-	if err := ppoll(w.fds[:1], d); err != nil {
+	if err := ppoll(w.fds[:1], d, w.quiet && d <= quietNap); err != nil {
 		return os.NewSyscallError("udp: ppoll", err)
 	}
 	if l.closed() {
@@ -144,13 +145,16 @@ func (p *Port) pollSet() []unix.PollFd {
 	return w.fds[:n]
 }
 
+// quietNap is the longest nap that Go's scheduler may be kept from knowing about.
+const quietNap = time.Millisecond
+
 // ppoll waits for any of fds, for d at most. A wait that can block goes through
-// Syscall, which tells Go's scheduler; a mere look does not need to.
-func ppoll(fds []unix.PollFd, d time.Duration) error {
+// Syscall, which tells Go's scheduler, unless it is quiet; a mere look does not need to.
+func ppoll(fds []unix.PollFd, d time.Duration, quiet bool) error {
 	ts := unix.NsecToTimespec(int64(max(d, 0)))
 	for {
 		var e syscall.Errno
-		if d <= 0 {
+		if d <= 0 || quiet {
 			_, _, e = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 		} else {
 			_, _, e = unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(&ts)), 0, 0, 0)

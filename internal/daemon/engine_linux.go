@@ -88,7 +88,7 @@ func (e *Engine) start(granted []byte, port int) error {
 		fdspace.Close(port)
 		return fmt.Errorf("engine: the daemon is of version %d, this is %d", g.Version, engineVersion)
 	}
-	g.Port.Now = node.Now
+	g.Port.Now, g.Port.QuietNaps = node.Now, true
 	p, err := udp.OpenShared(g.Port, port)
 	if err != nil {
 		return err

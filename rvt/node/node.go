@@ -42,18 +42,19 @@ type Node struct {
 	received   uint64 // packets from the port, so far
 	deferred   int    // posts since the last pass that nobody has sent yet
 
-	rx      []fabric.Datagram
-	out     rvt.Outbox
-	gather  mr.Batch
-	arena   []byte            // frames of one batch, back to back
-	tx      []fabric.Datagram // what was built; tx[txHead:] still has to go
-	txHead  int
-	wrote   bool // the port has taken frames since the Turn began
-	blocked bool // the port or the loopback queue took less than it was offered
-	budget  budget
-	loop    loopback
-	events  []rvt.Event
-	stats   Stats
+	rx       []fabric.Datagram
+	out      rvt.Outbox
+	gather   mr.Batch
+	arena    []byte            // frames of one batch, back to back
+	tx       []fabric.Datagram // what was built; tx[txHead:] still has to go
+	txHead   int
+	wrote    bool   // the port has taken frames since the Turn began
+	blocked  bool   // the port or the loopback queue took less than it was offered
+	budget   budget // of what is built
+	rxBudget budget // of what is received
+	loop     loopback
+	events   []rvt.Event
+	stats    Stats
 
 	hold hold // of acknowledgements
 
@@ -73,7 +74,7 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size),
 		arena:  make([]byte, 0, size*frameBytes(dev.Config().MTU)),
-		budget: newBudget(size), events: make([]rvt.Event, eventBatch), hold: newHold(cfg.AckDelay),
+		budget: newBudget(size), rxBudget: newBudget(size), events: make([]rvt.Event, eventBatch), hold: newHold(cfg.AckDelay),
 	}
 	if n.now == nil {
 		n.now = Now

@@ -77,10 +77,17 @@ func (n *Node) do(w Work) (worked bool) {
 // live until the next batch; the Commit that follows has copied them by then. drained
 // reports that the port had none: fewer than asked for may mean that it threw some away.
 func (n *Node) receive(now vtime.Time) (k int, drained bool) {
-	k, err := n.port.ReadBatch(n.rx)
+	k, err := n.port.ReadBatch(n.rx[:n.rxBudget.packets])
 	if err != nil {
 		n.fail(err)
 		return 0, true
+	}
+	bytes := 0
+	for i := range n.rx[:k] {
+		bytes += len(n.rx[i].Buf)
+	}
+	if k > 0 {
+		n.rxBudget.learn(bytes, k)
 	}
 	n.received += uint64(k)
 	for i := range n.rx[:k] {
@@ -292,8 +299,10 @@ func (n *Node) isOwn(d *fabric.Datagram) bool {
 	return false
 }
 
-// budget chooses how many packets to build at once: as many as the port likes, but no
-// more bytes than stay in a core's cache between the gather and the system call.
+// budget chooses how many packets to build at once, or to take from the port: as many as
+// the port likes, but no more bytes than stay in a core's cache between the gather and the
+// system call, or the system call and the scatter. It also lets the peer work at the same
+// time: the acknowledgement leaves when a part of its window has been taken, not all of it.
 type budget struct {
 	packets, most int
 	average       int // bytes of a frame, as seen lately
