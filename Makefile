@@ -121,17 +121,21 @@ hostile: ## programs that misbehave, HOSTILE for each ABI, with SEED
 	@$(PHASE) "hostile programs from seed $(SEED)" $(GOTEST) -count=1 -timeout 0 -run TestHostilePrograms ./tests/front -front.hostile=$(HOSTILE) -front.seed=$$(( $(SEED) ))
 
 .PHONY: bench
-bench: ## benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)
+bench: build ## unmodified perftest against UCX and libfabric over TCP, in PAIRS pairs; appends to BENCHMARKS.md
+	go run ./tools/versus -pairs $(PAIRS)
+
+.PHONY: bench-daemon
+bench-daemon: build ## the same, and with the engine in the daemon as well
+	go run ./tools/versus -pairs $(PAIRS) -daemon
+
+.PHONY: microbench
+microbench: ## Go benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)
 	@mkdir -p out
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... | tee out/bench.txt
 
 .PHONY: bench-sim
 bench-sim: ## virtual time: cost per event from 2 to 10,000 nodes, bytes per idle node and queue pair
 	go test -run 'IsSmall|TenThousand' -v -bench 'World|Writes' -benchtime 2000000x -count $(COUNT) ./sim | grep -E 'bytes per|Benchmark|^(ok|FAIL|---)'
-
-.PHONY: versus
-versus: build ## unmodified perftest against UCX over TCP, in PAIRS pairs; appends to BENCHMARKS.md
-	go run ./tools/versus -pairs $(PAIRS)
 
 .PHONY: cover
 cover: ## coverage by all tests together, into out/cover.html

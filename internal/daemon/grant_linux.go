@@ -357,6 +357,8 @@ func (n *NodeReport) add(m *NodeReport) {
 	n.ReceivedPackets += m.ReceivedPackets
 	n.DroppedPackets += m.DroppedPackets
 	n.Retransmitted += m.Retransmitted
+	n.SendCalls += m.SendCalls
+	n.ReceiveCalls += m.ReceiveCalls
 	n.Troubles = append(n.Troubles, m.Troubles...)
 	n.Troubles = n.Troubles[max(0, len(n.Troubles)-maxTroubles):]
 }

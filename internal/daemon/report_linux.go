@@ -56,6 +56,10 @@ type NodeReport struct {
 	ReceivedPackets uint64 `json:"received_packets"`
 	DroppedPackets  uint64 `json:"dropped_packets"`
 	Retransmitted   uint64 `json:"retransmitted_packets"`
+
+	// System calls that moved packets, or looked for some in vain.
+	SendCalls    uint64 `json:"send_calls"`
+	ReceiveCalls uint64 `json:"receive_calls"`
 }
 
 // ContextReport describes an open device file.
@@ -142,6 +146,8 @@ func (d *Daemon) reportNode(h *hosted) NodeReport {
 		}
 		ctr := dev.Counters()
 		n.SentPackets, n.ReceivedPackets, n.Retransmitted = ctr.SentPackets, ctr.RcvdPackets, ctr.RetransPackets
+		port := h.node.Port().Counters()
+		n.SendCalls, n.ReceiveCalls = port.TxSyscalls, port.RxSyscalls
 		for _, k := range ctr.Dropped {
 			n.DroppedPackets += k
 		}

@@ -1,17 +1,22 @@
 //go:build linux
 
-// Versus measures unmodified verbs programs on rvtsim, with either engine, against UCX over
-// TCP, in pairs: each round runs all of them one after the other on the same machine, and
-// only the ratios of a round count. It prints a table and appends it to BENCHMARKS.md.
+// Versus measures unmodified verbs programs on rvtsim against UCX and libfabric over TCP, in
+// pairs: each round runs all of them one after the other on the same machine, and only the
+// ratios of a round count. It prints a table and appends it to BENCHMARKS.md.
+//
+// Before each run it waits for the machine to be calm. If that does not come the run is made
+// all the same, and the table says how many were.
 package main
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -25,17 +30,18 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// measure is one row: what perftest and UCX are to do.
+// measure is one row: what perftest and its rivals are to do.
 type measure struct {
-	name string
-	perf string // perftest program and arguments
-	ucx  string // ucx_perftest arguments
-	// column and unit of perftest's figure; lower says that less is better.
-	column int
-	ucxCol int
-	unit   string
-	lower  bool
-	limit  float64 // what the ratio to UCX is to be
+	name     string
+	perf     string // perftest program and arguments
+	messages int    // of perftest
+	column   int    // of perftest's figure
+	ucx      string // ucx_perftest arguments
+	ucxCol   int
+	fi       string // fi_pingpong arguments, if it is measured
+	unit     string
+	lower    bool    // less is better
+	limit    float64 // what the ratio to UCX is to be
 }
 
 const (
@@ -45,94 +51,145 @@ const (
 	ucxHalf = 1 // ucx_perftest: 50th percentile
 	ucxMB   = 5 // overall MB/s
 	ucxRate = 7 // overall messages per second
+	fiXfer  = 6 // fi_pingpong: us per transfer
+)
+
+func latency(name, program string, limit float64) measure {
+	return measure{name: name + " latency 64 B", perf: program + " -s 64 -n 5000", messages: 5000, column: typical,
+		ucx: "-t tag_lat -s 64 -n 20000", ucxCol: ucxHalf, fi: "-e msg -S 64 -I 5000", unit: "us", lower: true, limit: limit}
+}
+
+func bandwidth(name, program, size string, messages int, test string, limit float64) measure {
+	args := fmt.Sprintf(" -s %s -n %d", size, messages)
+	return measure{name: name, perf: program + args, messages: messages, column: average,
+		ucx: "-t " + test + args, ucxCol: ucxMB, unit: "MB/s", limit: limit}
+}
+
+const (
+	put = "ucp_put_bw"
+	tag = "tag_bw"
 )
 
 var measures = []measure{
-	{"send latency 64 B", "ib_send_lat -s 64 -n 5000", "-t tag_lat -s 64 -n 5000", typical, ucxHalf, "us", true, 1},
-	{"write latency 64 B", "ib_write_lat -s 64 -n 5000", "-t tag_lat -s 64 -n 5000", typical, ucxHalf, "us", true, 1},
-	{"read latency 64 B", "ib_read_lat -s 64 -n 5000", "-t tag_lat -s 64 -n 5000", typical, ucxHalf, "us", true, 1.6},
-	{"write 1 MiB to put", "ib_write_bw -s 1048576 -n 500", "-t ucp_put_bw -s 1048576 -n 500", average, ucxMB, "MB/s", false, 3},
-	{"write 64 KiB to put", "ib_write_bw -s 65536 -n 5000", "-t ucp_put_bw -s 65536 -n 5000", average, ucxMB, "MB/s", false, 3},
-	{"send 64 KiB to tag", "ib_send_bw -s 65536 -n 5000", "-t tag_bw -s 65536 -n 5000", average, ucxMB, "MB/s", false, 1.5},
-	{"read 64 KiB to tag", "ib_read_bw -s 65536 -n 5000", "-t tag_bw -s 65536 -n 5000", average, ucxMB, "MB/s", false, 1.5},
-	{"write 4 KiB to put", "ib_write_bw -s 4096 -n 20000", "-t ucp_put_bw -s 4096 -n 20000", average, ucxMB, "MB/s", false, 2},
-	{"send rate 64 B to tag", "ib_send_bw -s 64 -n 50000", "-t tag_bw -s 64 -n 50000", rate, ucxRate, "M/s", false, 4},
+	latency("send", "ib_send_lat", 1),
+	latency("write", "ib_write_lat", 1),
+	latency("read", "ib_read_lat", 1.6),
+	bandwidth("write 4 KiB to put", "ib_write_bw", "4096", 50000, put, 2),
+	bandwidth("write 64 KiB to put", "ib_write_bw", "65536", 10000, put, 3),
+	bandwidth("write 1 MiB to put", "ib_write_bw", "1048576", 1000, put, 3),
+	bandwidth("send 64 KiB to tag", "ib_send_bw", "65536", 10000, tag, 1.5),
+	bandwidth("read 64 KiB to tag", "ib_read_bw", "65536", 10000, tag, 1.5),
+	bandwidth("send 1 MiB to tag", "ib_send_bw", "1048576", 1000, tag, 1.5),
+	bandwidth("read 1 MiB to tag", "ib_read_bw", "1048576", 1000, tag, 1.5),
+	{name: "send rate 64 B to tag", perf: "ib_send_bw -s 64 -n 100000", messages: 100000, column: rate,
+		ucx: "-t tag_bw -s 64 -n 100000", ucxCol: ucxRate, unit: "M/s", limit: 4},
 }
 
 type bench struct {
-	bin  string
-	dir  string
-	env  []string
-	addr [2]string
+	bin     string
+	dir     string
+	env     []string
+	addr    [2]string
+	restive int // runs that were made on a machine that was not calm
+}
+
+// options are those of the command line.
+type options struct {
+	pairs          int
+	only, out, bin string
+	daemon         bool
 }
 
 func main() {
-	pairs := flag.Int("pairs", 5, "rounds of each measurement")
-	only := flag.String("only", "", "measure only what contains this")
-	out := flag.String("o", "BENCHMARKS.md", "file to append the table to; empty for none")
-	bin := flag.String("bin", "bin", "directory of rvtsim, the preload library and the engine")
+	var o options
+	flag.IntVar(&o.pairs, "pairs", 5, "rounds of each measurement")
+	flag.StringVar(&o.only, "only", "", "measure only what contains this")
+	flag.StringVar(&o.out, "o", "BENCHMARKS.md", "file to append the table to; empty for none")
+	flag.StringVar(&o.bin, "bin", "bin", "directory of rvtsim, the preload library and the engine")
+	flag.BoolVar(&o.daemon, "daemon", false, "measure the engine in the daemon as well")
 	flag.Parse()
-	if err := run(*pairs, *only, *out, *bin); err != nil {
+	if err := run(&o); err != nil {
 		fmt.Fprintln(os.Stderr, "versus:", err)
 		os.Exit(1)
 	}
 }
 
-func run(pairs int, only, out, bin string) error {
+func run(o *options) error {
 	for _, p := range []string{"ib_send_lat", "ucx_perftest"} {
 		if _, err := exec.LookPath(p); err != nil {
 			return fmt.Errorf("%w (Debian: perftest, ucx-utils)", err)
 		}
 	}
-	b, err := newBench(bin)
+	b, err := newBench(o.bin)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	w := table.NewWriter()
-	w.AppendHeader(table.Row{"", "program", "daemon", "UCX tcp", "unit", "program : UCX, median (worst to best)", "daemon : UCX", "wanted"})
+	w.AppendHeader(table.Row{"", "rvtsim", "UCX tcp", "fi_pingpong tcp", "daemon", "unit", "rvtsim : UCX, median (worst to best)", "wanted", "send + receive calls a message"})
 	for _, m := range measures {
-		if !strings.Contains(m.name, only) {
+		if !strings.Contains(m.name, o.only) {
 			continue
 		}
-		row, err := b.row(m, pairs)
+		row, err := b.row(&m, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 		w.AppendRow(row)
 		fmt.Fprintln(os.Stderr, row...)
 	}
-	fmt.Println(w.Render())
-	if out == "" {
+	about := fmt.Sprintf("%s; %d pairs of each, smallest and largest figure in brackets; %d runs on a machine that was not calm. Calls are those of both sides that moved packets; a poll in vain is one, too.",
+		machine(), o.pairs, b.restive)
+	fmt.Printf("%s\n%s\n", w.Render(), about)
+	if o.out == "" {
 		return nil
 	}
-	f, err := os.OpenFile(out, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(o.out, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	_, err = fmt.Fprintf(f, "\n## %s, commit %s\n\n%s; %d pairs of each.\n\n%s\n", time.Now().UTC().Format("2006-01-02"), commit(), machine(), pairs, w.RenderMarkdown())
+	_, err = fmt.Fprintf(f, "\n## %s, commit %s\n\n%s\n\n%s\n", time.Now().UTC().Format("2006-01-02"), commit(), about, w.RenderMarkdown())
 	return err
 }
 
-// row measures one thing pairs times.
-func (b *bench) row(m measure, pairs int) (table.Row, error) {
-	var program, daemon, ucx, ratio, old []float64
-	for range pairs {
+// row measures one thing in rounds.
+func (b *bench) row(m *measure, o *options) (table.Row, error) {
+	var ours, ucx, fi, daemon, ratio []float64
+	calls := [2]float64{}
+	for range o.pairs {
+		before, err := b.calls()
+		if err != nil {
+			return nil, err
+		}
 		p, err := b.perftest("program", m)
 		if err != nil {
 			return nil, err
 		}
-		d, err := b.perftest("daemon", m)
+		after, err := b.calls()
 		if err != nil {
 			return nil, err
+		}
+		for i := range calls {
+			calls[i] += (after[i] - before[i]) / float64(m.messages*o.pairs)
 		}
 		u, err := b.ucx(m)
 		if err != nil {
 			return nil, err
 		}
-		program, daemon, ucx = append(program, p), append(daemon, d), append(ucx, u)
-		ratio, old = append(ratio, p/u), append(old, d/u)
+		ours, ucx, ratio = append(ours, p), append(ucx, u), append(ratio, p/u)
+		if o.daemon {
+			if p, err = b.perftest("daemon", m); err != nil {
+				return nil, err
+			}
+			daemon = append(daemon, p)
+		}
+		if _, err := exec.LookPath("fi_pingpong"); err == nil && m.fi != "" {
+			if p, err = b.fabric(m); err != nil {
+				return nil, err
+			}
+			fi = append(fi, p)
+		}
 	}
 	slices.Sort(ratio)
 	worst, best := ratio[0], ratio[len(ratio)-1]
@@ -141,17 +198,88 @@ func (b *bench) row(m measure, pairs int) (table.Row, error) {
 		worst, best = best, worst
 		want = fmt.Sprintf("at most %g", m.limit)
 	}
-	return table.Row{m.name, short(median(program)), short(median(daemon)), short(median(ucx)), m.unit,
-		fmt.Sprintf("%s (%s to %s)", short(median(ratio)), short(worst), short(best)), short(median(old)), want}, nil
+	return table.Row{m.name, spread(ours), spread(ucx), spread(fi), spread(daemon), m.unit,
+		fmt.Sprintf("%s (%s to %s)", short(median(ratio)), short(worst), short(best)), want,
+		fmt.Sprintf("%s + %s", short(calls[0]), short(calls[1]))}, nil
+}
+
+// calls returns how often both nodes have called the kernel to send and to receive.
+func (b *bench) calls() (n [2]float64, err error) {
+	text, err := b.rvtsim(context.Background(), "ls", "--json").Output()
+	if err != nil {
+		return n, fmt.Errorf("rvtsim ls: %w", err)
+	}
+	var r struct {
+		Nodes []struct {
+			Send    float64 `json:"send_calls"`
+			Receive float64 `json:"receive_calls"`
+		} `json:"nodes"`
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return n, fmt.Errorf("rvtsim ls: %w", err)
+	}
+	for _, x := range r.Nodes {
+		n[0] += x.Send
+		n[1] += x.Receive
+	}
+	return n, nil
+}
+
+// Calm is a machine whose processors idle for this part of an instant.
+const (
+	calmPart    = 0.9
+	calmInstant = 250 * time.Millisecond
+	calmTries   = 20
+)
+
+// await waits for a calm machine, not for ever.
+func (b *bench) await() {
+	for range calmTries {
+		idle, all := jiffies()
+		time.Sleep(calmInstant)
+		idle2, all2 := jiffies()
+		if all2 == all || (idle2-idle)/(all2-all) >= calmPart {
+			return
+		}
+	}
+	b.restive++
+}
+
+// jiffies returns the time that the processors were idle, and in all.
+func jiffies() (idle, all float64) {
+	text, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, f := range strings.Fields(line) {
+		v, err := strconv.ParseFloat(f, 64)
+		if err != nil || i > 8 { // the name, and what is counted twice
+			continue
+		}
+		if all += v; i == 4 || i == 5 {
+			idle += v
+		}
+	}
+	return idle, all
 }
 
 func median(v []float64) float64 {
-	v = slices.Clone(v)
-	slices.Sort(v)
+	v = slices.Sorted(slices.Values(v))
 	return v[len(v)/2]
 }
 
-func short(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }
+// spread is the median with the smallest and the largest value.
+func spread(v []float64) string {
+	if len(v) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s to %s)", short(median(v)), short(slices.Min(v)), short(slices.Max(v)))
+}
+
+func short(v float64) string {
+	if math.Abs(v) >= 1000 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
 
 func newBench(bin string) (*bench, error) {
 	bin, err := filepath.Abs(bin)
@@ -190,7 +318,7 @@ func (b *bench) close() {
 // longest is how long one measurement may take.
 const longest = 2 * time.Minute
 
-func (b *bench) perftest(engine string, m measure) (float64, error) {
+func (b *bench) perftest(engine string, m *measure) (float64, error) {
 	port, err := freePort()
 	if err != nil {
 		return 0, err
@@ -200,10 +328,10 @@ func (b *bench) perftest(engine string, m measure) (float64, error) {
 		args := append([]string{"exec", "--engine", engine, "--node", node, "--"}, append(prog, more...)...)
 		return func(ctx context.Context) *exec.Cmd { return b.rvtsim(ctx, args...) }
 	}
-	return pair(port, side("n1"), side("n2", b.addr[0]), "#bytes", m.column)
+	return b.pair(port, side("n1"), side("n2", b.addr[0]), "#bytes", m.column)
 }
 
-func (b *bench) ucx(m measure) (float64, error) {
+func (b *bench) ucx(m *measure) (float64, error) {
 	port, err := freePort()
 	if err != nil {
 		return 0, err
@@ -215,16 +343,30 @@ func (b *bench) ucx(m measure) (float64, error) {
 			return c
 		}
 	}
-	v, err := pair(port, side("-p", port), side(append([]string{"127.0.0.1", "-p", port, "-f"}, strings.Fields(m.ucx)...)...), "| # iterations", m.ucxCol)
+	v, err := b.pair(port, side("-p", port), side(append([]string{"127.0.0.1", "-p", port, "-f"}, strings.Fields(m.ucx)...)...), "| # iterations", m.ucxCol)
 	if m.ucxCol == ucxRate {
 		v /= 1e6
 	}
 	return v, err
 }
 
+func (b *bench) fabric(m *measure) (float64, error) {
+	port, err := freePort()
+	if err != nil {
+		return 0, err
+	}
+	side := func(args ...string) func(context.Context) *exec.Cmd {
+		return func(ctx context.Context) *exec.Cmd {
+			return exec.CommandContext(ctx, "fi_pingpong", append(append([]string{"-p", "tcp"}, strings.Fields(m.fi)...), args...)...)
+		}
+	}
+	return b.pair(port, side("-B", port), side("-P", port, "127.0.0.1"), "bytes", fiXfer)
+}
+
 // pair runs a server and a client and returns a column of the client's line of figures,
 // which follows its header.
-func pair(port string, server, client func(context.Context) *exec.Cmd, header string, column int) (float64, error) {
+func (b *bench) pair(port string, server, client func(context.Context) *exec.Cmd, header string, column int) (float64, error) {
+	b.await()
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	s := server(ctx)
