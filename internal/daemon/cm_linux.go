@@ -77,10 +77,12 @@ func (c *cmHost) LeaveGroup(g ib.GID) {
 
 var _ ucma.TroubleHost = (*cmHost)(nil)
 
-// Refused implements ucma.TroubleHost. AF_IB is what librdmacm tries first and does without.
+// Refused implements ucma.TroubleHost. AF_IB is what librdmacm tries first and does without,
+// and a descriptor that MIGRATE_ID names is asked for when the command has failed for want of
+// it.
 func (c *cmHost) Refused(ch *ucma.Channel, err error) {
 	var v *ib.VerbError
-	if !errors.As(err, &v) || strings.Contains(v.Reason, "AF_IB") {
+	if !errors.As(err, &v) || strings.Contains(v.Reason, "AF_IB") || v.Verb == "migrate_id" && v.Errno == ib.ENOENT {
 		return
 	}
 	c.note(ch, note{err: err})

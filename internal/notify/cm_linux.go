@@ -111,9 +111,14 @@ const erestartsys = unix.Errno(512)
 // signalCheck is how often a sleeping call looks for signals.
 const signalCheck = 20 * time.Millisecond
 
-// awaitEvent sleeps until the pipe behind a descriptor is readable.
+// awaitEvent sleeps until the pipe behind a descriptor is readable. EBADF if another thread
+// of the program has closed the descriptor since the call: the kernel would let the call
+// sleep on, for events that can still come to it alone.
 func (t *target) awaitEvent(fd int32) unix.Errno {
 	r, e := openFile(t.fdPath(fd), unix.O_RDONLY|unix.O_NONBLOCK)
+	if e == unix.ENOENT {
+		return unix.EBADF
+	}
 	if e != 0 {
 		return e
 	}
