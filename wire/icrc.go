@@ -54,7 +54,12 @@ func icrcWithID(path *Path, b []byte, id uint16) uint32 {
 	be.PutUint16(udp[4:], uint16(udpBytes+len(b)+ICRCBytes))
 	maskUDP(udp)
 	n += udpBytes
-	return icrcFinish(updateShort(icrcSeed, h[:n]), b)
+	// With the BTH it is 40 bytes over IPv4: updateShort has no single ones left.
+	bth := h[n : n+copy(h[n:n+bthBytes], b)]
+	if len(bth) > 4 {
+		bth[4] = 0xff
+	}
+	return icrcRest(updateShort(icrcSeed, h[:n+len(bth)]), b[len(bth):])
 }
 
 // ICRCRaw returns the invariant CRC from captured bytes: l3 is the IP header with
@@ -81,12 +86,19 @@ func icrcFinish(reg uint32, b []byte) uint32 {
 	var bth [bthBytes]byte
 	n := copy(bth[:], b)
 	bth[4] = 0xff
-	reg = updateShort(reg, bth[:n])
-	if len(b) == n {
-		return ^reg
-	}
-	return crc32.Update(^reg, crc32.IEEETable, b[n:])
+	return icrcRest(updateShort(reg, bth[:n]), b[n:])
 }
+
+// icrcRest runs the register reg over what follows the BTH and inverts it.
+func icrcRest(reg uint32, b []byte) uint32 {
+	if len(b) < shortBytes {
+		return ^updateShort(reg, b)
+	}
+	return crc32.Update(^reg, crc32.IEEETable, b)
+}
+
+// shortBytes is from where on crc32.Update is worth its calls.
+const shortBytes = 32
 
 // PutICRC stores crc into dst[:4], least significant byte first.
 func PutICRC(dst []byte, crc uint32) { binary.LittleEndian.PutUint32(dst, crc) }
