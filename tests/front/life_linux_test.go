@@ -218,7 +218,7 @@ func TestOtherUsers(t *testing.T) {
 			s.up(1, c.flags...)
 			guest := newSite(t, stranger)
 			socket := filepath.Join(s.dir, "rvtsim", "default.sock")
-			cmd := guest.command(t.Context(), "exec", "--socket", socket, "--", program(t, "forks"))
+			cmd := guest.command(t.Context(), "exec", "--engine", s.engine, "--socket", socket, "--", program(t, "forks"))
 			out, err := cmd.CombinedOutput()
 			if c.ok {
 				require.NoError(t, err, "%s", out)
