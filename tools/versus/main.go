@@ -54,8 +54,8 @@ const (
 	fiXfer  = 6 // fi_pingpong: us per transfer
 )
 
-func latency(name, program string, limit float64) measure {
-	return measure{name: name + " latency 64 B", perf: program + " -s 64 -n 5000", messages: 5000, column: typical,
+func latency(name, program string, messages int, limit float64) measure {
+	return measure{name: name + " latency 64 B", perf: program + " -s 64 -n 5000", messages: messages, column: typical,
 		ucx: "-t tag_lat -s 64 -n 20000", ucxCol: ucxHalf, fi: "-e msg -S 64 -I 5000", unit: "us", lower: true, limit: limit}
 }
 
@@ -71,9 +71,9 @@ const (
 )
 
 var measures = []measure{
-	latency("send", "ib_send_lat", 1),
-	latency("write", "ib_write_lat", 1),
-	latency("read", "ib_read_lat", 1.6),
+	latency("send", "ib_send_lat", 10000, 1), // there and back
+	latency("write", "ib_write_lat", 10000, 1),
+	latency("read", "ib_read_lat", 5000, 1.6),
 	bandwidth("write 4 KiB to put", "ib_write_bw", "4096", 50000, put, 2),
 	bandwidth("write 64 KiB to put", "ib_write_bw", "65536", 10000, put, 3),
 	bandwidth("write 1 MiB to put", "ib_write_bw", "1048576", 1000, put, 3),
@@ -375,13 +375,19 @@ func (b *bench) pair(port string, server, client func(context.Context) *exec.Cmd
 	if err := s.Start(); err != nil {
 		return 0, err
 	}
-	defer func() { cancel(); _ = s.Wait() }()
+	ended := make(chan struct{})
+	go func() { _ = s.Wait(); close(ended) }()
+	defer func() { cancel(); <-ended }()
 	if err := listening(ctx, port); err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, said.String())
 	}
 	out, err := client(ctx).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, out)
+	}
+	select { // a server that is killed does not say what it has counted
+	case <-ended:
+	case <-time.After(serverTime):
 	}
 	_, rest, ok := strings.Cut(string(out), header)
 	for line := range strings.Lines(rest) {
@@ -396,6 +402,10 @@ func (b *bench) pair(port string, server, client func(context.Context) *exec.Cmd
 	}
 	return 0, fmt.Errorf("no figures (header found: %t) in\n%s", ok, out)
 }
+
+// serverTime is what a server gets to end after its client. One of UCX or libfabric may
+// stay for the next client.
+const serverTime = 2 * time.Second
 
 // listening waits until somebody listens on a TCP port. Connecting would be taken for the
 // peer.
