@@ -29,7 +29,7 @@ func (t *Tracker) Arm(c *cq.CQ, channel bool, site Site) {
 func (t *Tracker) Wait(c *cq.CQ, site Site) {
 	cs := t.cq(c)
 	if t.checks.Events && cs.missed > 0 {
-		t.say(&LostWakeup, c, fmt.Sprintf("%d completions wait in it since before it was armed: they send no event", cs.missed), cs.arm, Place{"get_cq_event", site})
+		t.say(&LostWakeup, c, count(cs.missed, "completion waits in it since before it was armed: it sends", "completions wait in it since before it was armed: they send")+" no event", cs.arm, Place{"get_cq_event", site})
 	}
 }
 
@@ -94,7 +94,7 @@ func (t *Tracker) Dereg(lkey ib.LKey, site Site) {
 		rq.eachOf(lkey, add)
 	}
 	if n > 0 {
-		t.say(&FreedMR, name("mr "+lkey.String()), fmt.Sprintf("%d posted work requests name it", n), append([]Place{{"dereg_mr", site}}, places...)...)
+		t.say(&FreedMR, name("mr "+lkey.String()), count(n, "posted work request names it", "posted work requests name it"), append([]Place{{"dereg_mr", site}}, places...)...)
 	}
 }
 

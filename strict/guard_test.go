@@ -218,7 +218,7 @@ func TestGuardRing(t *testing.T) {
 	recv(21, 0x143f)
 	b.g.CatchUp()
 	require.Equal(t, []string{"STRICT-RECV-01"}, b.codes())
-	require.Contains(t, b.got[0].Text, "1 bytes of receive wr 21 belong to receive wr 20")
+	require.Contains(t, b.got[0].Text, "1 byte of receive wr 21 belongs to receive wr 20")
 	send()
 	send()
 

@@ -16,6 +16,7 @@ type busyMemory struct {
 	mem      mr.Memory
 	from, to uint64
 	queue    *recvQueue
+	object   fmt.Stringer // whose queue it is
 	wrID     uint64
 	site     Site
 }
@@ -68,7 +69,7 @@ func (t *Tracker) occupy(object fmt.Stringer, pd mr.PD, e mr.SGE, rq *recvQueue,
 	if c != ib.CauseNone || seg.Len == 0 {
 		return
 	}
-	b := busyMemory{mem: seg.Mem, from: seg.Addr, to: seg.Addr + uint64(seg.Len), queue: rq, wrID: r.wrID, site: r.site}
+	b := busyMemory{mem: seg.Mem, from: seg.Addr, to: seg.Addr + uint64(seg.Len), queue: rq, object: object, wrID: r.wrID, site: r.site}
 	i, _ := slices.BinarySearchFunc(t.busy, b, func(x, y busyMemory) int { return cmp.Compare(x.from, y.from) })
 	for _, k := range []int{i - 1, i} {
 		if k < 0 || k >= len(t.busy) {
@@ -76,10 +77,20 @@ func (t *Tracker) occupy(object fmt.Stringer, pd mr.PD, e mr.SGE, rq *recvQueue,
 		}
 		if o := &t.busy[k]; o.mem == b.mem && o.from < b.to && b.from < o.to {
 			other := recv{wrID: o.wrID, site: o.site}
-			t.say(&RecvOverlap, object, fmt.Sprintf("%d bytes of receive wr %d belong to receive wr %d, which is still posted", min(o.to, b.to)-max(o.from, b.from), r.wrID, o.wrID), r.place(), other.place())
+			t.say(&RecvOverlap, object, overlap(o, &b), r.place(), other.place())
 		}
 	}
 	t.busy = slices.Insert(t.busy, i, b)
+}
+
+// overlap says what two receives share; a was posted first.
+func overlap(a, b *busyMemory) string {
+	n, whose := min(a.to, b.to)-max(a.from, b.from), ""
+	if a.queue != b.queue {
+		whose = " of " + a.object.String()
+	}
+	return fmt.Sprintf("%s to receive wr %d%s, which is still posted",
+		count(int(n), fmt.Sprintf("byte of receive wr %d belongs", b.wrID), fmt.Sprintf("bytes of receive wr %d belong", b.wrID)), a.wrID, whose)
 }
 
 // release gives the memory of a receive back.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strconv"
 
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
@@ -200,6 +201,14 @@ func (t *Tracker) Room(q *qp.QP, site Site) (n int, why string) {
 	return 0, t.full(st, site)
 }
 
+// count writes a number and what there is so much of.
+func count(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + more
+}
+
 // full says why the send queue is full, and reports it if the program can do something
 // about it.
 func (t *Tracker) full(st *qpState, site Site) string {
@@ -218,17 +227,17 @@ func (t *Tracker) full(st *qpState, site Site) string {
 			finished++
 		}
 	}
-	text := fmt.Sprintf("the send queue is full: %d of %d slots hold work whose completion was not polled, nor a later one; %d of them are carried out, %d signaled", len(st.sends), st.size(), finished, signaled)
+	text := fmt.Sprintf("%d of %d slots hold work whose completion was not polled, nor a later one; %d of them are carried out, %d signaled", len(st.sends), st.size(), finished, signaled)
 	if last != nil {
 		text += fmt.Sprintf(" (the last one is wr %d)", last.wrID)
 	}
 	if waiting > 0 {
-		text += fmt.Sprintf("; %d completions wait in the queue to be polled", waiting)
+		text += "; " + count(waiting, "completion waits", "completions wait") + " in the queue to be polled"
 		if t.checks.SendQueue {
 			t.say(&SQNotPolled, st.q, text, Place{"post_send", site})
 		}
 	}
-	return text
+	return "the send queue is full: " + text
 }
 
 // PostSend is told of a send that was accepted.

@@ -105,7 +105,7 @@ func TestStrictSlotsNeedAPoll(t *testing.T) {
 	var bad *BadWR
 	require.ErrorAs(t, err, &bad)
 	require.Equal(t, 0, bad.Index)
-	require.ErrorContains(t, err, "1 completions wait in the queue to be polled")
+	require.ErrorContains(t, err, "1 completion waits in the queue to be polled")
 	p.reported(p.a.d, &strict.SQNotPolled, p.qa, "post_send")
 	p.a.ok(1) // wr 2: three slots are free, that of wr 3 is not
 	err = p.qa.PostSend(p.write(0, 0), p.write(1, 0), p.write(2, 0), p.write(3, 0))

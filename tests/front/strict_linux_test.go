@@ -42,9 +42,9 @@ func TestStrictPrograms(t *testing.T) {
 	}
 	rows := []row{
 		{"unpolled", "STRICT-SQ-02", "completions wait in the queue to be polled", "unpolled"},
-		{"overlap", "STRICT-RECV-01", "1 bytes of receive wr 1 belong to", ""},
+		{"overlap", "STRICT-RECV-01", "1 byte of receive wr 1 belongs to", ""},
 		{"nothing", "", "no call was refused", ""},
-		{"lost-wakeup", "STRICT-EV-01", "wait in it since before it was armed", "lost_wakeup"},
+		{"lost-wakeup", "STRICT-EV-01", "waits in it since before it was armed", "lost_wakeup"},
 		{"small-queue", "STRICT-CQ-01", "more can come from what is posted", ""}, // a post_recv makes no call
 		{"wrong-key", "STRICT-MEM-03", "used key", ""},
 		{"unsignaled", "STRICT-SQ-01", "unsignaled work requests fill the send queue", "unsignaled"},
@@ -52,7 +52,7 @@ func TestStrictPrograms(t *testing.T) {
 		{"no-channel", "STRICT-EV-03", "without a channel", "no_channel"},
 		{"no-grh", "STRICT-CONN-01", "is_global", "no_grh"},
 		{"timers", "STRICT-CONN-02 STRICT-CONN-03", "a dead peer is noticed after", "timers"},
-		{"freed-region", "STRICT-MEM-02", "posted work requests name it", "freed_region"},
+		{"freed-region", "STRICT-MEM-02", "1 posted work request names it", "freed_region"},
 		{"dead-qp", "STRICT-QP-01", "after it was destroyed", ""},
 	}
 	for _, abi := range fewer(1, []string{"rxe", "rvt"}) {
