@@ -23,9 +23,11 @@ import (
 )
 
 const (
-	// recvs is how many datagrams can wait at QP1 (Linux: IB_MAD_QP_RECV_SIZE). More
-	// are lost; the retries of their senders repair that.
-	recvs = 512
+	// maxRecvs is how many datagrams can wait at QP1, if the device allows so many. Linux
+	// has 512 (IB_MAD_QP_RECV_SIZE). More are lost; the retries of their senders repair
+	// that, but an id that is destroyed sends its DREQ once, and a thousand connections may
+	// end in the same moment.
+	maxRecvs = 4096
 	// sends is how many datagrams are under way at once. More wait in the manager.
 	sends = 256
 	// slotBytes is what a receive keeps of a datagram.
@@ -66,6 +68,7 @@ type Agent struct {
 	slab     *mr.Slice // where receives go
 	lkey     ib.LKey
 	excess   int // see createQP
+	recvs    int // datagrams that can wait
 	activity chan struct{}
 
 	mu    sync.Mutex
@@ -110,14 +113,16 @@ func New(n *node.Node, cfg Config) (*Agent, error) {
 // longer than any message, so that a long datagram is no error and no waste either.
 func (a *Agent) createQP(d *rvt.Device) (err error) {
 	a.excess = ib.MTU4096.Bytes() - cm.MADBytes // the MTU may grow
-	a.slab = mr.NewSlice(slabBase, make([]byte, recvs*slotBytes+a.excess))
+	l := &d.Config().Limits
+	a.recvs = min(maxRecvs, l.MaxQPWR, l.MaxCQE)
+	a.slab = mr.NewSlice(slabBase, make([]byte, a.recvs*slotBytes+a.excess))
 	if a.pd, err = d.AllocPD(); err != nil {
 		return err
 	}
 	if a.sendCQ, err = d.CreateCQ(sends, nil); err != nil {
 		return err
 	}
-	if a.recvCQ, err = d.CreateCQ(recvs, nil); err != nil {
+	if a.recvCQ, err = d.CreateCQ(a.recvs, nil); err != nil {
 		return err
 	}
 	a.sendCQ.Context, a.recvCQ.Context = a, a
@@ -127,7 +132,7 @@ func (a *Agent) createQP(d *rvt.Device) (err error) {
 	}
 	a.lkey = region.LKey
 	a.qp, err = d.CreateQP(a.pd, &qp.InitAttr{Context: a, Type: ib.QPTypeGSI, SendCQ: a.sendCQ, RecvCQ: a.recvCQ, SQSigAll: true,
-		Cap: qp.Cap{MaxSendWR: sends, MaxRecvWR: recvs, MaxSendSGE: 1, MaxRecvSGE: 2, MaxInlineData: cm.MADBytes}})
+		Cap: qp.Cap{MaxSendWR: sends, MaxRecvWR: a.recvs, MaxSendSGE: 1, MaxRecvSGE: 2, MaxInlineData: cm.MADBytes}})
 	if err != nil {
 		return err
 	}
@@ -143,7 +148,7 @@ func (a *Agent) createQP(d *rvt.Device) (err error) {
 			return err
 		}
 	}
-	for i := range recvs {
+	for i := range a.recvs {
 		if err := a.postRecv(d, uint64(i)); err != nil {
 			return err
 		}
@@ -167,7 +172,7 @@ func (a *Agent) undo(d *rvt.Device) {
 func (a *Agent) postRecv(d *rvt.Device, i uint64) error {
 	sgl := [2]mr.SGE{
 		{Addr: slabBase + i*slotBytes, Length: slotBytes, LKey: a.lkey},
-		{Addr: slabBase + recvs*slotBytes, Length: uint32(a.excess), LKey: a.lkey},
+		{Addr: slabBase + uint64(a.recvs*slotBytes), Length: uint32(a.excess), LKey: a.lkey},
 	}
 	_, err := d.PostRecv(a.qp, []swqe.RecvWR{{WRID: i, SGL: sgl[:]}})
 	return err
