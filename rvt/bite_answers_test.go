@@ -70,13 +70,7 @@ func TestWriteOfAnotherLengthHasItsCause(t *testing.T) {
 // A queue pair that lost a completion says so, and that what followed is flushed.
 func TestLostReceiveCompletionIsRemembered(t *testing.T) {
 	a, b := newHost(t, 1, nil), newHost(t, 2, nil)
-	small, err := b.d.CreateCQ(1, nil)
-	require.NoError(t, err)
-	qa := a.qp(ib.QPTypeRC)
-	qb, err := b.d.CreateQP(b.pd, &qp.InitAttr{SendCQ: b.cq, RecvCQ: small, Type: ib.QPTypeRC, Cap: qp.Cap{MaxRecvWR: 4, MaxRecvSGE: 1}})
-	require.NoError(t, err)
-	a.connect(qa, b, qb.QPN)
-	b.connect(qb, a, qa.QPN)
+	qa, qb := smallPair(t, a, b)
 	b.recv(qb, 1, 8192, 64)
 	b.recv(qb, 2, 8192, 64)
 	a.send(qa, 1, 8)

@@ -15,11 +15,7 @@ import (
 // and a device without congestion control does not know the opcode.
 func TestCNPIsChecked(t *testing.T) {
 	p := dcqcn.Default(100e9)
-	on := func(c *Config) { c.Congestion = &p }
-	a, b := newHost(t, 1, on), newHost(t, 2, on)
-	q, peer := a.qp(ib.QPTypeRC), b.qp(ib.QPTypeRC)
-	a.connect(q, b, peer.QPN)
-	b.connect(peer, a, q.QPN)
+	a, b, q, _ := rcPair(t, func(c *Config) { c.Congestion = &p })
 	cnp := func(dest ib.QPN, pkey uint16) *wire.Packet {
 		return &wire.Packet{Opcode: ib.OpcodeCNP, BECN: true, DestQP: dest, PKey: pkey}
 	}
@@ -51,11 +47,7 @@ func TestCNPIsChecked(t *testing.T) {
 // second one within the interval gives none.
 func TestMarkedDataIsAnswered(t *testing.T) {
 	p := dcqcn.Default(100e9)
-	on := func(c *Config) { c.Congestion = &p }
-	a, b := newHost(t, 1, on), newHost(t, 2, on)
-	q, peer := a.qp(ib.QPTypeRC), b.qp(ib.QPTypeRC)
-	a.connect(q, b, peer.QPN)
-	b.connect(peer, a, q.QPN)
+	a, b, q, peer := rcPair(t, func(c *Config) { c.Congestion = &p })
 	write := func(psn ib.PSN, tclass uint8, now vtime.Time) []ib.Opcode {
 		pkt := &wire.Packet{Opcode: ib.OpWriteOnly, PKey: ib.PKeyDefault, DestQP: q.QPN, PSN: psn, AckReq: true}
 		require.Equal(t, wire.DropNone, a.d.Receive(now, &wire.Path{Src: b.gid, Dst: a.gid, TClass: tclass}, pkt))

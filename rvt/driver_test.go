@@ -156,19 +156,13 @@ func TestDriverRDMAVT(t *testing.T) {
 // before it is acknowledged, it is not.
 func TestDriverRecvOverflow(t *testing.T) {
 	a, b := rxeHost(t, 1), rxeHost(t, 2)
-	small, err := b.d.CreateCQ(1, nil)
-	require.NoError(t, err)
-	qa := a.qp(ib.QPTypeRC)
-	qb, err := b.d.CreateQP(b.pd, &qp.InitAttr{SendCQ: b.cq, RecvCQ: small, Type: ib.QPTypeRC, Cap: qp.Cap{MaxRecvWR: 4, MaxRecvSGE: 1}})
-	require.NoError(t, err)
-	a.connect(qa, b, qb.QPN)
-	b.connect(qb, a, qa.QPN)
+	qa, qb := smallPair(t, a, b)
 	for range 2 {
-		_, err = b.d.PostRecv(qb, []swqe.RecvWR{{SGL: b.sge(0, 64)}})
+		_, err := b.d.PostRecv(qb, []swqe.RecvWR{{SGL: b.sge(0, 64)}})
 		require.NoError(t, err)
 	}
 	wr := swqe.SendWR{WRID: 1, Opcode: ib.WRSend, SGL: a.sge(0, 8)}
-	_, err = a.d.PostSend(qa, []swqe.SendWR{wr, wr})
+	_, err := a.d.PostSend(qa, []swqe.SendWR{wr, wr})
 	require.NoError(t, err)
 	settle(0, a, b)
 	require.Equal(t, ib.StateErr, qb.State)

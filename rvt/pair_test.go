@@ -146,6 +146,18 @@ func rcPair(t testing.TB, edit func(*Config)) (a, b *host, qa, qb *qp.QP) {
 	return a, b, qa, qb
 }
 
+// smallPair connects two hosts by RC; at b there is room for one completion of a receive.
+func smallPair(t testing.TB, a, b *host) (qa, qb *qp.QP) {
+	small, err := b.d.CreateCQ(1, nil)
+	require.NoError(t, err)
+	qa = a.qp(ib.QPTypeRC)
+	qb, err = b.d.CreateQP(b.pd, &qp.InitAttr{SendCQ: b.cq, RecvCQ: small, Type: ib.QPTypeRC, Cap: qp.Cap{MaxRecvWR: 4, MaxRecvSGE: 1}})
+	require.NoError(t, err)
+	a.connect(qa, b, qb.QPN)
+	b.connect(qb, a, qa.QPN)
+	return qa, qb
+}
+
 func TestRCEveryOperation(t *testing.T) {
 	for _, prof := range []qp.Profile{qp.ProfileIBTA, qp.ProfileRDMAVT, qp.ProfileRXE} {
 		t.Run(prof.Name, func(t *testing.T) {

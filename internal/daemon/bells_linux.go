@@ -6,17 +6,14 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rvtsim/rvtsim/internal/fdspace"
 )
 
 // bells waits for the doorbells of a node's contexts: one thread for all of them. The
 // event descriptors are never read: with edge triggering each write is an event of its
 // own, and the counter behind it would take 500 years to fill up.
 type bells struct {
-	epoll int
-	stop  int // eventfd that ends the loop
-	done  chan struct{}
+	poller
+	done chan struct{}
 
 	mu    sync.Mutex // guards both below
 	next  int32
@@ -24,21 +21,11 @@ type bells struct {
 }
 
 func newBells(ring func([]*attached)) (*bells, error) {
-	b := &bells{epoll: -1, stop: -1, done: make(chan struct{}), heard: map[int32]*attached{}}
-	var err error
-	if b.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, os.NewSyscallError("epoll_create", err)
-	}
-	b.epoll = fdspace.Keep(b.epoll)
-	if b.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-		b.stop = fdspace.Keep(b.stop)
-		err = unix.EpollCtl(b.epoll, unix.EPOLL_CTL_ADD, b.stop, &unix.EpollEvent{Events: unix.EPOLLIN})
-	}
+	p, err := newPoller()
 	if err != nil {
-		fdspace.Close(b.epoll)
-		fdspace.Close(b.stop)
-		return nil, os.NewSyscallError("epoll", err)
+		return nil, err
 	}
+	b := &bells{poller: p, done: make(chan struct{}), heard: map[int32]*attached{}}
 	go b.run(ring)
 	return b, nil
 }
@@ -93,8 +80,7 @@ func (b *bells) run(ring func([]*attached)) {
 }
 
 func (b *bells) close() {
-	_, _ = unix.Write(b.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	b.end()
 	<-b.done
-	fdspace.Close(b.epoll)
-	fdspace.Close(b.stop)
+	b.free()
 }

@@ -26,9 +26,8 @@ import (
 // programs ring no more: it looks at their rings in every round. Before it sleeps it clears
 // the words, and looks once more.
 type loop struct {
-	epoll int
-	stop  int // eventfd that ends the loop
-	done  chan struct{}
+	poller
+	done chan struct{}
 
 	mu    sync.Mutex // guards both below
 	next  int32
@@ -78,29 +77,20 @@ type driven struct {
 const maxArmed = 1024
 
 func newLoop() (*loop, error) {
-	l := &loop{epoll: -1, stop: -1, done: make(chan struct{}), heard: map[int32]*listened{}}
-	var err error
-	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, os.NewSyscallError("epoll_create", err)
-	}
-	if l.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-		err = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.stop, &unix.EpollEvent{Events: unix.EPOLLIN})
-	}
+	p, err := newPoller()
 	if err != nil {
-		_ = unix.Close(l.epoll)
-		_ = unix.Close(l.stop)
-		return nil, os.NewSyscallError("epoll", err)
+		return nil, err
 	}
+	l := &loop{poller: p, done: make(chan struct{}), heard: map[int32]*listened{}}
 	go l.run()
 	return l, nil
 }
 
 // close ends the thread. The nodes are closed already.
 func (l *loop) close() {
-	_, _ = unix.Write(l.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	l.end()
 	<-l.done
-	_ = unix.Close(l.epoll)
-	_ = unix.Close(l.stop)
+	l.free()
 }
 
 func (l *loop) listen(x *listened) int32 {
