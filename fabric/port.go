@@ -13,7 +13,7 @@ import (
 var ErrClosed = errors.New("fabric: port is closed")
 
 // ErrNoWait is what a decorator's Wait or Nap returns when the port below is no [Waiter]
-// or [Napper].
+// or [Napper], and what a Nap returns that had better be a timer's.
 var ErrNoWait = errors.New("fabric: port cannot wait")
 
 // Datagram is one RoCE v2 packet and the network headers around it.

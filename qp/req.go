@@ -175,8 +175,9 @@ func (q *QP) localOp(w *swqe.SWQE, op *swqe.OpParams) {
 	q.SendComplete(ib.WCSuccess, ib.CauseNone)
 }
 
-// windowFull keeps the unacknowledged PSNs within the window. A message that is longer
-// than the window may still go when nothing else is out.
+// windowFull keeps the unacknowledged PSNs within the window. A READ counts with all of its
+// responses, but for no more than half a window: otherwise a long one would wait until the
+// one before it is complete, and the responder would have nothing to send meanwhile.
 func (q *QP) windowFull(w *swqe.SWQE, op *swqe.OpParams) bool {
 	out := q.unacked(q.SPSN)
 	if out == 0 {
@@ -184,7 +185,7 @@ func (q *QP) windowFull(w *swqe.SWQE, op *swqe.OpParams) bool {
 	}
 	need := 1
 	if op.Has(swqe.OpRdAtomic) {
-		need = w.LPSN.Sub(q.SPSN) + 1 // responses come back for all of them
+		need = max(min(w.LPSN.Sub(q.SPSN)+1, q.window()/2), 1)
 	}
 	return out+need > q.window()
 }

@@ -181,23 +181,29 @@ func TestResetForgetsAMessage(t *testing.T) {
 	require.Empty(t, b.poll())
 }
 
-// A READ waits until all its responses fit into the window.
+// A READ waits until its responses fit into the window; one of more than half a window
+// counts as half.
 func TestReadResponsesFitIntoTheWindow(t *testing.T) {
-	a, b, qa, _ := rcPair(t, func(c *Config) { c.Limits.WindowPackets = 8 })
-	read := func(n uint32) swqe.SendWR {
-		return swqe.SendWR{Opcode: ib.WRRDMARead, SGL: []mr.SGE{{Addr: bufBase, Length: n, LKey: a.mr.LKey}}, RemoteAddr: bufBase, RKey: b.mr.RKey}
+	for _, c := range []struct {
+		packets []uint32 // of each READ
+		out     int      // how many go
+	}{
+		{[]uint32{4, 1, 3}, 3}, // eight fit
+		{[]uint32{4, 2, 3}, 2},
+		{[]uint32{4, 8}, 2},    // a long one, beside half a window
+		{[]uint32{4, 1, 8}, 2}, // and no more
+		{[]uint32{8, 1}, 1},
+		{[]uint32{20}, 1},
+	} {
+		a, b, qa, _ := rcPair(t, func(c *Config) { c.Limits.WindowPackets = 8 })
+		for _, n := range c.packets {
+			_, err := a.d.PostSend(qa, []swqe.SendWR{{
+				Opcode: ib.WRRDMARead, SGL: []mr.SGE{{Addr: bufBase, Length: n * 1024, LKey: a.mr.LKey}}, RemoteAddr: bufBase, RKey: b.mr.RKey,
+			}})
+			require.NoError(t, err)
+		}
+		require.Len(t, a.emit(0), c.out, "READs of %v packets", c.packets)
 	}
-	_, err := a.d.PostSend(qa, []swqe.SendWR{read(1024), read(8 * 1024)})
-	require.NoError(t, err)
-	require.Len(t, a.emit(0), 1, "one is out, eight more would be nine")
-	a2, b2, qa2, _ := rcPair(t, func(c *Config) { c.Limits.WindowPackets = 8 })
-	w := read(7 * 1024)
-	w.SGL[0].LKey, w.RKey = a2.mr.LKey, b2.mr.RKey
-	first := read(1024)
-	first.SGL[0].LKey, first.RKey = a2.mr.LKey, b2.mr.RKey
-	_, err = a2.d.PostSend(qa2, []swqe.SendWR{first, w})
-	require.NoError(t, err)
-	require.Len(t, a2.emit(0), 2, "eight fit")
 }
 
 // The cause says that the queue pair lacks the right, not something about alignment.

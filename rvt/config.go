@@ -54,8 +54,8 @@ type Limits struct {
 	MaxQPInitRdAtom                           int // max_qp_init_rd_atom, as requester
 	MaxMcastGroups, MaxMcastQPs               int
 	MaxMsgBytes                               uint64
-	// WindowPackets is the most PSNs a QP leaves unacknowledged on the wire. It bounds
-	// what a receiver's socket must hold.
+	// WindowPackets is the most PSNs a QP leaves unacknowledged on the wire, but for READs
+	// longer than half of it (RC-WINDOW-01). It bounds what a receiver's socket must hold.
 	WindowPackets int
 }
 

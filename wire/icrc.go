@@ -33,33 +33,59 @@ const (
 // from the first BTH byte to the last pad byte. Over IPv4 the header is taken to
 // have no options, DF set and the identification path.IPID.
 func ICRC(path *Path, b []byte) uint32 {
-	return icrcWithID(path, b, path.IPID)
+	p := NewICRCPrefix(path, len(b))
+	return p.ICRC(path.IPID, b)
 }
 
-func icrcWithID(path *Path, b []byte, id uint16) uint32 {
-	var h [ipv6Bytes + udpBytes + bthBytes]byte
-	n := 0
-	if path.IsIPv4() {
-		putIPv4(h[:], path, udpBytes+len(b)+ICRCBytes, id)
+// ICRCPrefix is what the ICRCs of all packets of one length on one path have in common.
+// It saves a sender or receiver of many such packets the headers before the BTH.
+type ICRCPrefix struct {
+	reg uint32 // the register after the UDP header, for the identification 0
+	n   int
+	v4  bool
+}
+
+// NewICRCPrefix returns the prefix for packets of n bytes, ICRC not included. It does not
+// look at path.IPID.
+func NewICRCPrefix(path *Path, n int) ICRCPrefix {
+	var h [ipv6Bytes + udpBytes]byte
+	p := ICRCPrefix{n: n, v4: path.IsIPv4()}
+	l3 := ipv6Bytes
+	if p.v4 {
+		putIPv4(h[:], path, udpBytes+n+ICRCBytes, 0)
 		maskIPv4(h[:])
-		n = ipv4Bytes
+		l3 = ipv4Bytes
 	} else {
-		putIPv6(h[:], path, udpBytes+len(b)+ICRCBytes)
+		putIPv6(h[:], path, udpBytes+n+ICRCBytes)
 		maskIPv6(h[:])
-		n = ipv6Bytes
 	}
-	udp := h[n : n+udpBytes]
+	udp := h[l3 : l3+udpBytes]
 	be.PutUint16(udp[0:], path.SPort)
 	be.PutUint16(udp[2:], UDPPort)
-	be.PutUint16(udp[4:], uint16(udpBytes+len(b)+ICRCBytes))
+	be.PutUint16(udp[4:], uint16(udpBytes+n+ICRCBytes))
 	maskUDP(udp)
-	n += udpBytes
-	// With the BTH it is 40 bytes over IPv4: updateShort has no single ones left.
-	bth := h[n : n+copy(h[n:n+bthBytes], b)]
-	if len(bth) > 4 {
-		bth[4] = 0xff
+	p.reg = updateShort(icrcSeed, h[:l3+udpBytes])
+	return p
+}
+
+// Len is the length that the prefix is for; 0 for the zero value.
+func (p *ICRCPrefix) Len() int { return p.n }
+
+// ICRC returns the ICRC of b, which has the prefix's length. Over IPv4 id is the
+// identification.
+func (p *ICRCPrefix) ICRC(id uint16, b []byte) uint32 {
+	reg := p.reg
+	if p.v4 {
+		reg ^= idBytes[0][id>>8] ^ idBytes[1][byte(id)]
 	}
-	return icrcRest(updateShort(icrcSeed, h[:n+len(bth)]), b[len(bth):])
+	if len(b) < bthBytes {
+		return icrcFinish(reg, b)
+	}
+	// The BTH, with ones for its fifth byte.
+	reg ^= binary.LittleEndian.Uint32(b)
+	reg = slicing[0][b[7]] ^ slicing[1][b[6]] ^ slicing[2][b[5]] ^ slicing[3][0xff] ^
+		slicing[4][reg>>24] ^ slicing[5][byte(reg>>16)] ^ slicing[6][byte(reg>>8)] ^ slicing[7][byte(reg)]
+	return icrcRest(update4(reg, b[8:]), b[bthBytes:])
 }
 
 // ICRCRaw returns the invariant CRC from captured bytes: l3 is the IP header with
@@ -125,6 +151,20 @@ var slicing = func() (t [8][256]uint32) {
 	return t
 }()
 
+// idBytes are what the two bytes of the identification leave in the register after the
+// headers: as the CRC is linear, that comes on top of what the rest leaves.
+var idBytes = func() (t [2][256]uint32) {
+	var b [ipv4Bytes - ipv4IDOffset + udpBytes]byte
+	for k := range t {
+		for v := range t[k] {
+			b[k] = byte(v)
+			t[k][v] = updateShort(0, b[:])
+		}
+		b[k] = 0
+	}
+	return t
+}()
+
 // updateShort runs the uninverted register reg over b. It exists beside
 // crc32.Update because that one is called through a variable, which would move the
 // header copies on our stack to the heap.
@@ -135,8 +175,18 @@ func updateShort(reg uint32, b []byte) uint32 {
 			slicing[4][reg>>24] ^ slicing[5][byte(reg>>16)] ^ slicing[6][byte(reg>>8)] ^ slicing[7][byte(reg)]
 		b = b[8:]
 	}
+	if len(b) >= 4 {
+		reg = update4(reg, b)
+		b = b[4:]
+	}
 	for _, v := range b {
 		reg = reg>>8 ^ slicing[0][byte(reg)^v]
 	}
 	return reg
+}
+
+// update4 runs the uninverted register reg over the first four bytes of b.
+func update4(reg uint32, b []byte) uint32 {
+	reg ^= binary.LittleEndian.Uint32(b)
+	return slicing[0][reg>>24] ^ slicing[1][byte(reg>>16)] ^ slicing[2][byte(reg>>8)] ^ slicing[3][byte(reg)]
 }

@@ -9,7 +9,8 @@ package wire
 // bits of the CRC still check the packet: a damaged packet passes with a chance of
 // 2^-16. IPv6 has no such field; there ok is a full check and id is 0.
 func SolveIPID(path *Path, b []byte, want uint32) (id uint16, ok bool) {
-	diff := icrcWithID(path, b, 0) ^ want
+	p := NewICRCPrefix(path, len(b))
+	diff := p.ICRC(0, b) ^ want
 	if !path.IsIPv4() {
 		return 0, diff == 0
 	}

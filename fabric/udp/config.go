@@ -92,9 +92,9 @@ type Config struct {
 	// GSOSegments limits a train, from 2 to MaxSegments. The probe at open lowers
 	// it on kernels that take fewer.
 	GSOSegments int
-	// QuietNaps makes [Port.Nap] keep the processor that Go's scheduler has lent to its
-	// goroutine, for naps of up to a millisecond. To give it up and take it back keeps
-	// the scheduler's monitor thread awake, every 20 us, and that thread interrupts
+	// QuietNaps makes [Port.Nap] sleep, and keep the processor that Go's scheduler has lent
+	// to its goroutine, for naps of up to a millisecond. To give it up and take it back
+	// keeps the scheduler's monitor thread awake, every 20 us, and that thread interrupts
 	// whoever polls. It is for processes with a low number of goroutines that run at once
 	// and a higher GOMAXPROCS; a garbage collection may wait for a nap.
 	QuietNaps bool `json:"-"`

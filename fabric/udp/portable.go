@@ -206,7 +206,8 @@ func (p *Portable) accept(out *fabric.Datagram, d *portableDatagram) bool {
 	buf := d.buf[:d.n:d.n]
 	path := wire.Path{Src: GIDFromAddr(d.from.Addr()), Dst: p.gid, HopLimit: defaultHopLimit, SPort: d.from.Port()}
 	if p.mode != VerifyOff {
-		id, v := verify(p.mode, &path, buf, 0)
+		var prefix wire.ICRCPrefix
+		id, v := verify(p.mode, &path, &prefix, buf, 0)
 		switch v {
 		case icrcBad:
 			p.counters.RxBadICRC++

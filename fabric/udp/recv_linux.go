@@ -51,6 +51,7 @@ type receiver struct {
 // rxMessage is one received message, and what is left of it to deliver.
 type rxMessage struct {
 	path     wire.Path
+	prefix   wire.ICRCPrefix
 	rest     []byte
 	segBytes int
 	first    bool // no segment was taken off yet
@@ -250,7 +251,7 @@ func (p *Port) accept(m *rxMessage, seg []byte) bool {
 	if p.rx.mode == VerifyOff {
 		return true
 	}
-	id, v := verify(p.rx.mode, &m.path, seg, m.guess.next)
+	id, v := verify(p.rx.mode, &m.path, &m.prefix, seg, m.guess.next)
 	if v == icrcBad {
 		p.counters.RxBadICRC++
 		m.guess.next += m.guess.step

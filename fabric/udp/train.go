@@ -97,6 +97,7 @@ func segmentCount(bytes, segBytes int) int {
 // writes their ICRCs. The identification of segment i is i.
 func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16) {
 	v4 := local.IsIPv4()
+	var prefix wire.ICRCPrefix
 	for i := range src[t.first : t.first+t.count] {
 		d := &src[t.first+i]
 		d.Path.Src, d.Path.SPort = local, sport
@@ -108,7 +109,10 @@ func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16) {
 			d.Path.IPID = uint16(i)
 		}
 		body := len(d.Buf) - wire.ICRCBytes
-		crc := wire.ICRC(&d.Path, d.Buf[:body])
+		if prefix.Len() != body {
+			prefix = wire.NewICRCPrefix(&d.Path, body)
+		}
+		crc := prefix.ICRC(d.Path.IPID, d.Buf[:body])
 		if d.BadICRC {
 			crc = ^crc
 		}

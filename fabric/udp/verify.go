@@ -17,13 +17,15 @@ const (
 
 // verify checks the ICRC that ends buf, which must hold MinDatagramBytes, for the
 // IPv4 identification guess and, unless the mode forbids it, for any other. It
-// returns the identification that fits.
-func verify(mode VerifyMode, path *wire.Path, buf []byte, guess uint16) (uint16, verdict) {
+// returns the identification that fits. prefix is that of the packet before on the same
+// path, and becomes that of this one.
+func verify(mode VerifyMode, path *wire.Path, prefix *wire.ICRCPrefix, buf []byte, guess uint16) (uint16, verdict) {
 	body := buf[:len(buf)-wire.ICRCBytes]
 	want := binary.LittleEndian.Uint32(buf[len(body):])
-	path.IPID = guess
-	fits := wire.ICRC(path, body) == want
-	path.IPID = 0
+	if prefix.Len() != len(body) {
+		*prefix = wire.NewICRCPrefix(path, len(body))
+	}
+	fits := prefix.ICRC(guess, body) == want
 	switch {
 	case fits && path.IsIPv4():
 		return guess, icrcFits

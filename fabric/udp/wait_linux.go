@@ -103,7 +103,10 @@ func (p *Port) Wait(d time.Duration) error {
 	return nil
 }
 
-// Nap implements fabric.Napper. Like Wait it is for one goroutine at a time.
+// Nap implements fabric.Napper. Like Wait it is for one goroutine at a time. Without
+// Config.QuietNaps it fails with [fabric.ErrNoWait] if d > 0: a goroutine in a system call
+// keeps its processor until Go's scheduler takes it back, some 20 us to 10 ms later, and if
+// all others poll one of them cannot go on meanwhile. A timer gives it up at once.
 func (p *Port) Nap(d time.Duration) error { return p.waiter.nap(&p.life, d) }
 
 func (w *waiter) nap(l *life, d time.Duration) error {
@@ -115,8 +118,11 @@ func (w *waiter) nap(l *life, d time.Duration) error {
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		return nil
 	}
+	if !w.quiet {
+		return fabric.ErrNoWait
+	}
 	w.fds[0] = unix.PollFd{Fd: int32(w.eventFD), Events: unix.POLLIN}
-	if err := ppoll(w.fds[:1], d, w.quiet && d <= quietNap); err != nil {
+	if err := ppoll(w.fds[:1], d, d <= quietNap); err != nil {
 		return os.NewSyscallError("udp: ppoll", err)
 	}
 	if l.closed() {

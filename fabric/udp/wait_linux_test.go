@@ -183,26 +183,31 @@ func TestLife(t *testing.T) {
 	require.Equal(t, 1, released)
 }
 
-// TestNap naps in each way and is woken.
+// TestNap naps and is woken.
 func TestNap(t *testing.T) {
-	for _, quiet := range []bool{false, true} {
-		c := testConfig()
-		c.QuietNaps = quiet
-		p := openTest(t, c)
-		p.Wake()
-		require.NoError(t, p.Nap(time.Hour), "a Wake before ends it")
-		const d = quietNap
-		start := time.Now()
-		require.NoError(t, p.Nap(d))
-		require.GreaterOrEqual(t, time.Since(start), d)
-		require.NoError(t, p.Nap(0))
-		done := make(chan error, 1)
-		go func() { done <- p.Nap(time.Hour) }()
-		p.Wake()
-		require.NoError(t, requireReturns(t, done))
-		go func() { done <- p.Nap(time.Hour) }()
-		require.NoError(t, p.Close())
-		require.ErrorIs(t, requireReturns(t, done), fabric.ErrClosed)
-		require.ErrorIs(t, p.Nap(0), fabric.ErrClosed)
-	}
+	c := testConfig()
+	c.QuietNaps = true
+	p := openTest(t, c)
+	p.Wake()
+	require.NoError(t, p.Nap(time.Hour), "a Wake before ends it")
+	const d = quietNap
+	start := time.Now()
+	require.NoError(t, p.Nap(d))
+	require.GreaterOrEqual(t, time.Since(start), d)
+	require.NoError(t, p.Nap(0))
+	done := make(chan error, 1)
+	go func() { done <- p.Nap(time.Hour) }()
+	p.Wake()
+	require.NoError(t, requireReturns(t, done))
+	go func() { done <- p.Nap(time.Hour) }()
+	require.NoError(t, p.Close())
+	require.ErrorIs(t, requireReturns(t, done), fabric.ErrClosed)
+	require.ErrorIs(t, p.Nap(0), fabric.ErrClosed)
+}
+
+// TestNapIsATimers leaves naps to the caller unless it is told otherwise.
+func TestNapIsATimers(t *testing.T) {
+	p := openTest(t, testConfig())
+	require.ErrorIs(t, p.Nap(time.Hour), fabric.ErrNoWait)
+	require.NoError(t, p.Nap(0))
 }

@@ -13,7 +13,7 @@ func TestBudget(t *testing.T) {
 	for range 20 {
 		b.learn(31*4112, 31)
 	}
-	require.Equal(t, batchBytes/4111, b.packets)
+	require.Equal(t, 30, b.packets, "two trains of 15")
 	for range 20 {
 		b.learn(80, 1)
 	}

@@ -309,15 +309,17 @@ type budget struct {
 }
 
 const (
-	// batchBytes holds two full segmentation offload trains.
-	batchBytes = 128 << 10
-	// leastBatch keeps a train of full packets whole.
-	leastBatch = 16
+	// trainBytes is what one segmentation offload train holds. A batch is batchTrains full
+	// ones: what is left over of it would travel alone.
+	trainBytes  = 65536 - 96
+	batchTrains = 2
+	// leastBatch is for frames that no train can hold two of.
+	leastBatch = 4
 )
 
 func newBudget(most int) budget { return budget{packets: most, most: most} }
 
 func (b *budget) learn(bytes, frames int) {
 	b.average = (b.average + bytes/frames) / 2
-	b.packets = min(max(batchBytes/max(b.average, 1), leastBatch), b.most)
+	b.packets = min(max(batchTrains*(trainBytes/max(b.average, 1)), leastBatch), b.most)
 }
