@@ -32,6 +32,7 @@ type Daemon struct {
 	faults  *faults
 	desk    *desk
 	loops   []*loop        // fixed once the daemon is open
+	lobby   *lobby         // likewise; nil in an engine, whose connections are few
 	wg      sync.WaitGroup // accept loop and connections
 	stopped chan struct{}  // closed when somebody asked for the end
 	once    sync.Once
@@ -97,6 +98,9 @@ func (d *Daemon) open() error {
 	if err := d.startLoops(); err != nil {
 		return err
 	}
+	if d.lobby, err = newLobby(); err != nil {
+		return err
+	}
 	for _, nc := range d.cfg.Nodes {
 		h, err := d.host(nc)
 		if err != nil {
@@ -130,6 +134,9 @@ func (d *Daemon) release() {
 	}
 	for _, l := range d.loops {
 		l.close()
+	}
+	if d.lobby != nil {
+		d.lobby.close()
 	}
 	d.desk.close()
 	d.heir.settle()
@@ -201,6 +208,9 @@ func (d *Daemon) accept() {
 				continue
 			}
 			return
+		}
+		if d.lobby != nil {
+			d.lobby.admit(s)
 		}
 		c := &conn{d: d, sock: s, pid: int(cred.Pid), uid: int(cred.Uid), since: time.Now(), left: make(chan struct{})}
 		if !d.register(c) {

@@ -12,10 +12,16 @@ import (
 )
 
 // seqSocket is a blocking SEQPACKET socket, outside the runtime's poller: a command
-// costs the program the way there and back, and the poller would add half of it again.
+// costs the program the way there and back, and the poller would add half of it again. One
+// that is idle gives its thread back, if it was admitted to a lobby.
 type seqSocket struct {
 	fd  int
 	oob [unixRights]byte
+
+	// Set by lobby.admit.
+	lobby *lobby        // where it waits when it is idle; nil: it keeps its thread
+	tag   int32         // its name there
+	ready chan struct{} // a token once there is something to receive
 }
 
 const unixRights = 64 // room for the control message of maxFiles descriptors
@@ -27,6 +33,11 @@ func (s *seqSocket) recv(b []byte) (n int, files []int, err error) {
 		n, oobn, flags, _, err := unix.Recvmsg(s.fd, b, s.oob[:], unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN && s.lobby != nil:
+			if err := s.lobby.wait(s); err != nil {
+				return 0, nil, os.NewSyscallError("epoll_ctl", err)
+			}
 			continue
 		case err == unix.ECONNRESET:
 			return 0, nil, io.EOF
@@ -94,7 +105,12 @@ func (s *seqSocket) send(b []byte, files []int) error {
 // shutdown ends a recv under way, of another goroutine.
 func (s *seqSocket) shutdown() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) }
 
-func (s *seqSocket) close() { fdspace.Close(s.fd) }
+func (s *seqSocket) close() {
+	if s.lobby != nil {
+		s.lobby.leave(s)
+	}
+	fdspace.Close(s.fd)
+}
 
 func closeAll(files []int) {
 	for _, fd := range files {
