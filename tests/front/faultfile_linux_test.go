@@ -58,6 +58,7 @@ func psns() string {
 func TestTamperedData(t *testing.T) {
 	need(t, "ibv_rc_pingpong")
 	s := up(t, 2)
+	s.because = imperfect
 	s.fault("set_impairment", "from=n1", "to=n2", "tamper=20%")
 	port := freePort(t)
 	args := []string{"ibv_rc_pingpong", "-d", "rvt0", "-g", "0", "-n", "100", "-s", "1", "-c", "-p", port} // it looks at one byte of each page
@@ -110,6 +111,7 @@ func TestLinksTakeTime(t *testing.T) {
 	s := upWith(t, twoNodes+`network: {latency: 1ms}
 switches: [{name: sw, nodes: [n1, n2], latency: 3ms, bandwidth: 100Mbps}]
 `)
+	s.because = imperfect
 	port := freePort(t)
 	args := []string{"ibv_rc_pingpong", "-d", "rvt0", "-g", "0", "-n", "20", "-p", port}
 	server := s.start("n2", args...)
@@ -131,6 +133,7 @@ switches: [{name: sw, nodes: [n1, n2], latency: 3ms, bandwidth: 100Mbps}]
 func TestScheduleOfAFile(t *testing.T) {
 	need(t, "ib_write_bw")
 	s := upWith(t, twoNodes+"faults:\n  - {at: 1ms, action: set_impairment, loss: 1%}\n  - {at: 1h, action: kill_node, node: n1}\n")
+	s.because = imperfect
 	require.Eventually(t, func() bool { return len(s.ask().Faults) == 2 }, longest, 2*time.Millisecond)
 	_, client := s.flow("ib_write_bw", "-u", "15")
 	require.Eventually(t, func() bool { return s.ask().Nodes[0].Retransmitted > 3 }, longest, 2*time.Millisecond)

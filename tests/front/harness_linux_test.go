@@ -248,6 +248,9 @@ func (s *site) begin(args ...string) {
 	})
 }
 
+// imperfect is why the daemon serves programs where packets suffer.
+const imperfect = "the node's network is imperfect"
+
 // whereItRan makes sure that the programs had the engine where the test wants it.
 func (s *site) whereItRan(log string) {
 	s.t.Helper()

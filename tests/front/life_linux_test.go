@@ -315,7 +315,7 @@ func TestLossyNetwork(t *testing.T) {
 	file := filepath.Join(s.dir, "t.yaml")
 	text := fmt.Sprintf("version: 1\nseed: 7\nnodes:\n  - {name: n1, address: %s}\n  - {name: n2, address: %s}\nnetwork: {loss: 0.01}\n", s.addrs[0], s.addrs[1])
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
-	s.because = "the node's network is imperfect"
+	s.because = imperfect
 	out, err := s.command(t.Context(), "up", file).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	s.talk("n1", "n2", "ib_write_bw", "-d", "rvt0", "-x", "0", "-F", "-n", "100")

@@ -265,6 +265,16 @@ func inGroup(ctx context.Context, k kernelSide, s cmSide, group string) (bool, e
 	return bytes.Contains(out, []byte(entry)), err
 }
 
+// endsSoon reports whether a program ends within some seconds.
+func endsSoon(p cmProgram) bool {
+	select {
+	case <-p.Ended():
+		return true
+	case <-time.After(5 * time.Second):
+		return false
+	}
+}
+
 // run runs a pair.
 func (c *cmPair) run(t *testing.T, k kernelSide, server, client cmSide, f family) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
@@ -281,6 +291,12 @@ func (c *cmPair) run(t *testing.T, k kernelSide, server, client cmSide, f family
 	srv := server.start(ctx, t, line(c.server, server))
 	c.ready(ctx, t, k, server, srv)
 	out, err := client.start(ctx, t, line(c.client, client)).Wait()
+	// Linux 6.12 says now and then (2 of 9 times) that datagrams to a group are sent, and none
+	// of them is on the wire.
+	for again := 0; err == nil && c.noListener && again < 3 && !endsSoon(srv); again++ {
+		t.Logf("%s has sent, and %s got nothing; once more", client.side(), server.side())
+		out, err = client.start(ctx, t, line(c.client, client)).Wait()
+	}
 	if c.serverStays || err != nil {
 		cancel() // ends the server
 	}
