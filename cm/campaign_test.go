@@ -175,39 +175,6 @@ func TestSelf(t *testing.T) {
 	require.Equal(t, 2, count(eventTypes(n.events), EventDisconnected))
 }
 
-// TestVanish: the peer is gone for good in each state; everything ends by itself once
-// the program has done its part.
-//
-// req: CM-TIME-03
-func TestVanish(t *testing.T) {
-	for _, c := range []struct {
-		make func(*peer, state) *ID
-		s    state
-		want EventType
-	}{
-		{(*peer).active, stREQSent, EventUnreachable}, {(*peer).active, stMRAREQRcvd, EventUnreachable},
-		{(*peer).passive, stREPSent, EventUnreachable}, {(*peer).passive, stMRAREPRcvd, EventUnreachable},
-		{(*peer).active, stDREQSent, EventDisconnected}, {(*peer).passive, stDREQSent, EventDisconnected},
-		{(*peer).active, stEstablished, EventDisconnected}, {(*peer).passive, stEstablished, EventDisconnected},
-		{(*peer).passive, stDREQRcvd, EventDisconnected}, {(*peer).active, stTimeWait, EventTimeWaitExit},
-	} {
-		w := newWorld(t, 1, nil)
-		p := newPeer(w)
-		id := c.make(p, c.s)
-		if c.s == stEstablished || c.s == stDREQRcvd {
-			require.NoError(t, id.Disconnect(w.now))
-		}
-		w.run(3 * time.Minute)
-		require.Contains(t, p.n.types(id), c.want, "%v", c.s)
-		id.Destroy(w.now)
-		for len(p.n.m.ids) > 0 {
-			p.n.m.ids[0].Destroy(w.now)
-		}
-		w.run(time.Minute)
-		w.checkEmpty()
-	}
-}
-
 // TestStorm connects 1,000 ids at once, to a backlog of 128 that is fetched in time, and
 // takes them all down again.
 //
