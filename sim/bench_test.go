@@ -11,6 +11,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric/mem"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/hugepages"
 	"github.com/rvtsim/rvtsim/internal/invariants"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/workload"
@@ -74,6 +75,8 @@ func measure(b *testing.B, nodes int, build func(testing.TB, int) *World) {
 	w := build(b, nodes)
 	w.Run(vtime.Time(20 * time.Microsecond))
 	perNode := (heap() - before) / int64(nodes)
+	_, err := hugepages.Advise() // as rvtsim does
+	require.NoError(b, err)
 	b.ReportAllocs()
 	b.ResetTimer()
 	cpu, start := cpuTime(), w.stats

@@ -3,10 +3,12 @@ package runner
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/fabric/mem"
+	"github.com/rvtsim/rvtsim/internal/hugepages"
 	"github.com/rvtsim/rvtsim/internal/report"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/sim"
@@ -327,7 +329,8 @@ const checkEvery = 4096
 func (r *virtualRun) run(ctx context.Context, o *Options) error {
 	limit := vtime.Time(r.file.Timeout)
 	total := expectedTotal(r.file)
-	for {
+	for looks := uint(1); ; looks++ {
+		r.hugePages(looks)
 		n := 0
 		done := false
 		r.world.RunUntil(limit, func() bool {
@@ -352,6 +355,17 @@ func (r *virtualRun) run(ctx context.Context, o *Options) error {
 		}
 	}
 }
+
+// hugePages asks for huge pages at the 1st, 4th, 16th, ... look, if there are enough nodes
+// that it matters: queues get their memory when they are used first.
+func (r *virtualRun) hugePages(looks uint) {
+	if z := bits.TrailingZeros(looks); len(r.nodes) >= hugeNodes && looks == 1<<z && z%2 == 0 {
+		_, _ = hugepages.Advise() // without them everything is the same, only slower
+	}
+}
+
+// hugeNodes is from how many nodes on a world does not fit the caches.
+const hugeNodes = 256
 
 // done reports whether every flow is. A flow that is done stays so until a restart, so
 // only the first that was not is asked.
