@@ -1,6 +1,7 @@
 package ib
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"strconv"
@@ -18,12 +19,7 @@ func GIDFromIPv4(a, b, c, d byte) GID {
 
 // IsIPv4 reports whether the GID is an IPv4-mapped address.
 func (g GID) IsIPv4() bool {
-	for _, b := range g[:10] {
-		if b != 0 {
-			return false
-		}
-	}
-	return g[10] == 0xff && g[11] == 0xff
+	return binary.LittleEndian.Uint64(g[:]) == 0 && binary.LittleEndian.Uint32(g[8:]) == 0xffff0000
 }
 
 // IPv4 returns the last four bytes, the address if IsIPv4.

@@ -20,13 +20,16 @@ type egress struct {
 	lastAt    vtime.Time // latest arrival before impairment; keeps jitter in order
 	jitter    rand.PCG
 	seed      uint64
-	stats     PortStats
+	// place is where its packets wait for their arrival at a switch, noPlace if none is
+	// at its far end.
+	place int32
+	stats PortStats
 	// policy is nil as long as nothing can go wrong.
 	policy *fabric.Impairment
 }
 
 func newEgress(cfg *LinkConfig, seed uint64) egress {
-	e := egress{seed: seed, jitter: *rand.NewPCG(fabric.Mix(seed, 1), fabric.Mix(seed, 2))}
+	e := egress{seed: seed, place: noPlace, jitter: *rand.NewPCG(fabric.Mix(seed, 1), fabric.Mix(seed, 2))}
 	e.configure(cfg)
 	return e
 }

@@ -446,7 +446,7 @@ func (n *Network) enqueue(t *transit, e *egress, to NodeIndex, at vtime.Time, da
 	f.sw = NoSwitch
 	if src.sw != NoSwitch && dst.sw != NoSwitch && e == &src.out {
 		n.route()
-		f.sw, place = src.sw, n.switches[src.sw].place
+		f.sw, place = src.sw, e.place
 	}
 	n.sched.push(place, event{at: at, seq: n.seq, slot: f.slot})
 	n.seq++

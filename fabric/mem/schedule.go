@@ -2,10 +2,11 @@ package mem
 
 import "github.com/rvtsim/rvtsim/vtime"
 
-// schedule orders the packets in flight on (at, seq). Each place they travel to, a node
-// or a switch, has a queue of its own, and a heap holds the places by their first
+// schedule orders the packets in flight on (at, seq). Each place they travel to, a node or
+// a port of a switch, has a queue of its own, and a heap holds the places by their first
 // packet. So what arrives at one node lies together: a burst costs one step in a heap
-// as long as there are places, however many packets are under way.
+// as long as there are places, however many packets are under way. Ports, whose packets
+// come in the order they were sent unless something goes wrong, make for short queues.
 type schedule struct {
 	places []eventHeap
 	pos    []int32 // of a place in heads; -1 if nothing is on its way to it
@@ -23,6 +24,9 @@ type head struct {
 func (a *head) before(b *head) bool {
 	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
+
+// noPlace is no place.
+const noPlace int32 = -1
 
 // addPlace returns a new place.
 func (s *schedule) addPlace() int32 {

@@ -19,7 +19,6 @@ const NoSwitch SwitchIndex = -1
 // fabricSwitch stores and forwards: a packet that has arrived waits at the port that
 // leads on, behind those that arrived before it.
 type fabricSwitch struct {
-	place  int32
 	trunks []trunk
 	// next[d] are the trunks on shortest ways to switch d; packets of one flow (both
 	// addresses and the UDP source port) always take the same one.
@@ -34,7 +33,7 @@ type trunk struct {
 
 // AddSwitch adds a switch without ports.
 func (n *Network) AddSwitch() SwitchIndex {
-	n.switches = append(n.switches, fabricSwitch{place: n.sched.addPlace()})
+	n.switches = append(n.switches, fabricSwitch{})
 	n.routed = false
 	return SwitchIndex(len(n.switches) - 1)
 }
@@ -53,6 +52,9 @@ func (n *Network) Plug(i NodeIndex, s SwitchIndex, port LinkConfig) error {
 	}
 	e := newEgress(&port, fabric.Mix(fabric.Mix(n.cfg.Seed, seedPort), uint64(i)))
 	n.nodes[i].in, n.nodes[i].sw = &e, s
+	if out := &n.nodes[i].out; out.place == noPlace {
+		out.place = n.sched.addPlace()
+	}
 	return nil
 }
 
@@ -69,6 +71,7 @@ func (n *Network) Trunk(a, b SwitchIndex, port LinkConfig) error {
 	for _, d := range [][2]SwitchIndex{{a, b}, {b, a}} {
 		from := &n.switches[d[0]]
 		e := newEgress(&port, fabric.Mix(fabric.Mix(n.cfg.Seed, seedTrunk), uint64(d[0])<<32|uint64(len(from.trunks))))
+		e.place = n.sched.addPlace()
 		from.trunks = append(from.trunks, trunk{d[1], &e})
 	}
 	n.routed = false
@@ -148,7 +151,7 @@ func (n *Network) hop(f *Frame, now vtime.Time) {
 	}
 	place := dst.place
 	if next != NoSwitch {
-		place = n.switches[next].place
+		place = out.place
 	}
 	if out.cfg.MTU != 0 && len(f.Packet.Payload) > out.cfg.MTU.Bytes() {
 		n.lose(f, fabric.LossMTU)
