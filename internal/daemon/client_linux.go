@@ -134,6 +134,10 @@ func (c *Client) Ioctl(addr uint64, data []byte, inode func(fd int32) uint64) (A
 // Close ends the connection. The context ends with its last one.
 func (c *Client) Close() { c.sock.close() }
 
+// Hangup returns a descriptor to poll for POLLHUP, which says that the daemon has gone. It
+// stays the client's.
+func (c *Client) Hangup() int { return c.sock.fd }
+
 // call sends a request and waits for its answer. The daemon may ask for descriptors in
 // between.
 func (c *Client) call(rq *request, file int, inode func(fd int32) uint64) (Answer, *reply, error) {

@@ -51,15 +51,57 @@ func (s *contexts) addPipe(c *context) unix.Errno {
 		return err.(unix.Errno)
 	}
 	s.byFile[c.id], s.byPipe[int32(c.memory)] = c, c
+	for _, k := range c.conns {
+		s.watchSocket(c, k)
+	}
 	return 0
 }
 
-func (s *contexts) removePipe(c *context) {
-	delete(s.byPipe, int32(c.memory))
-	_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, c.memory, nil)
+// addSocket is watchSocket for a connection that comes later.
+func (s *contexts) addSocket(c *context, k *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.memory >= 0 {
+		s.watchSocket(c, k)
+	}
 }
 
-// watchPipes ends channels whose pipe nobody has open any more.
+// watchSocket begins to watch a connection of a context, to learn of the daemon's end. Its
+// end takes it out of the set. Without it the program would wait on.
+func (s *contexts) watchSocket(c *context, k *conn) {
+	fd := k.client.Hangup()
+	s.byPipe[-int32(fd)] = c
+	_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Fd: -int32(fd)})
+}
+
+// hangUp closes the pipe of a channel, so that nobody waits at the other end any more. The
+// caller holds mu.
+func (s *contexts) hangUp(c *context) {
+	if c.memory < 0 {
+		return
+	}
+	_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, c.memory, nil)
+	_ = unix.Close(c.memory)
+	c.memory = -1
+	for fd, o := range s.byPipe {
+		if o == c {
+			delete(s.byPipe, fd)
+		}
+	}
+}
+
+// daemonGone hangs up a channel whose connection to the daemon has ended. It stays one of the
+// manager's: commands fail.
+func (s *contexts) daemonGone(fd int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.byPipe[fd]; c != nil {
+		_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, int(-fd), nil)
+		s.hangUp(c)
+	}
+}
+
+// watchPipes ends channels whose pipe nobody has open any more, or whose daemon has gone.
 func (s *contexts) watchPipes() {
 	events := make([]unix.EpollEvent, 16)
 	for {
@@ -68,6 +110,10 @@ func (s *contexts) watchPipes() {
 			return
 		}
 		for i := range max(n, 0) {
+			if fd := events[i].Fd; fd < 0 {
+				s.daemonGone(fd)
+				continue
+			}
 			s.mu.RLock()
 			c := s.byPipe[events[i].Fd]
 			s.mu.RUnlock()

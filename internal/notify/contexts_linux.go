@@ -25,7 +25,8 @@ type contexts struct {
 	byWatch map[int]*context
 
 	// Channels of the connection manager: who has nobody at the other end of its pipe
-	// shows in the set.
+	// shows in the set, and so does whose daemon has gone: by the descriptor of a
+	// connection, as a negative number.
 	epoll  int
 	byPipe map[int32]*context
 }
@@ -35,7 +36,7 @@ type contexts struct {
 type context struct {
 	id     fileID
 	index  uint32
-	memory int // as the daemon passed it; nobody else has this description. Of a pipe the write end
+	memory int // as the daemon passed it; nobody else has this description. Of a pipe the write end; -1 once it hung up
 	token  uint64
 	bell   *daemon.Bell
 	watch  int
@@ -167,7 +168,7 @@ func (s *contexts) end(c *context) {
 	s.mu.Lock()
 	delete(s.byFile, c.id)
 	if c.index == cmDevice {
-		s.removePipe(c)
+		s.hangUp(c)
 	} else {
 		delete(s.byWatch, c.watch)
 		_, _ = unix.InotifyRmWatch(s.inotify, uint32(c.watch))
@@ -186,7 +187,9 @@ func (s *contexts) end(c *context) {
 	if c.bell != nil {
 		c.bell.Close()
 	}
-	_ = unix.Close(c.memory)
+	if c.index != cmDevice {
+		_ = unix.Close(c.memory)
+	}
 }
 
 func (k *conn) close() {
@@ -251,6 +254,9 @@ func (c *context) connOf(t *target) (*conn, unix.Errno) {
 	}
 	k := &conn{tgid: tgid, mem: mem, client: client}
 	c.conns = append(c.conns, k)
+	if c.index == cmDevice {
+		t.s.contexts.addSocket(c, k)
+	}
 	return k, 0
 }
 
