@@ -1,10 +1,12 @@
 package front
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -135,12 +137,28 @@ func TestRDMACM(t *testing.T) {
 		rvt := up(t, 2, "--abi", "rvt")
 		for _, c := range talkers {
 			if strings.HasPrefix(c.client, "rdma_xclient") {
-				continue // it insists on inline data, which rdmavt has not
+				rvt.insistsOnInline(c)
+				continue
 			}
 			rvt.connect("n1", "n2", c)
 		}
 		rvt.empty()
 	}
+}
+
+// insistsOnInline expects that a client fails which posts inline data without asking whether
+// there is room for them, and without a region: rdmavt has no inline data (max_inline_data is
+// 0), and no key is no region's.
+func (s *site) insistsOnInline(c talker) {
+	s.t.Helper()
+	srv := s.start("n1", strings.Fields(c.server)...)
+	s.listens(srv, "n1", 1)
+	out, err := s.try("n2", strings.Fields(strings.ReplaceAll(c.client, "ADDR", s.addrs[0]))...)
+	require.NotZero(s.t, exitCode(err), out)
+	require.Contains(s.t, out, "rdma_post_send: Invalid argument")
+	s.explains("n2", "more inline data than max_inline_data (EINVAL)")
+	require.NoError(s.t, srv.cmd.Process.Kill())
+	_ = srv.wait()
 }
 
 // TestRDMACMRefused: nobody listens, and what is not there to be resolved.
@@ -204,7 +222,9 @@ func TestOwnCMPrograms(t *testing.T) {
 func TestSeccompCM(t *testing.T) {
 	need(t, "rping")
 	s := notified(t, nil, 2)
-	s.connect("n1", "n2", talkers[0])
+	for _, c := range talkers[:3] { // rping, ucmatose, udaddy
+		s.connect("n1", "n2", c)
+	}
 	for _, prog := range [][]string{{"getcomp", s.addrs[0]}, {"rpma", s.addrs[0]}, {"manage", s.addrs[0], "20"}} {
 		out, err := s.try("n1", append([]string{cmProgram(t, prog[0])}, prog[1:]...)...)
 		require.NoError(t, err, "%s: %s", prog[0], out)
@@ -216,6 +236,65 @@ func TestSeccompCM(t *testing.T) {
 	require.NoError(t, srv.cmd.Process.Kill())
 	_ = srv.wait()
 	s.empty()
+}
+
+// TestGoAndC: the example in Go and the programs of librdmacm talk to each other.
+func TestGoAndC(t *testing.T) {
+	need(t, "rdma_server")
+	s := up(t, 1)
+	prog := filepath.Join(s.dir, "rdmacm")
+	out, err := exec.Command("go", "build", "-o", prog, "../../examples/rdmacm").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	ours := newAddress() // an adapter of the Go program's own
+	srv := s.start("n1", "rdma_server", "-s", s.addrs[0])
+	s.listens(srv, "n1", 1)
+	out, err = exec.Command(prog, "-a", ours, "-s", s.addrs[0]).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "received 16 bytes")
+	require.NoError(t, srv.wait(), srv.output())
+
+	serve := exec.Command(prog, "-a", ours)
+	pipe, err := serve.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, serve.Start())
+	says := bufio.NewReader(pipe)
+	line, err := says.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "listening at "+ours)
+	require.Contains(t, s.run("n1", "rdma_client", "-s", ours), "rdma_client: end 0")
+	rest, err := io.ReadAll(says)
+	require.NoError(t, err)
+	require.Contains(t, string(rest), "received 16 bytes")
+	require.NoError(t, serve.Wait())
+	s.empty()
+}
+
+// TestDaemonGoesCM: the daemon is killed while programs wait for connections and for events of
+// one. They learn of it and end.
+func TestDaemonGoesCM(t *testing.T) {
+	need(t, "rping")
+	for name, site := range map[string]func() *site{
+		"preload": func() *site { return up(t, 2) }, "seccomp": func() *site { return notified(t, nil, 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := site()
+			s.t = t
+			waits := s.start("n2", "rping", "-s", "-a", s.addrs[1])
+			s.listens(waits, "n2", 1)
+			srv := s.start("n1", "rping", "-s", "-a", s.addrs[0])
+			s.listens(srv, "n1", 1)
+			cli := s.start("n2", "rping", "-c", "-v", "-a", s.addrs[0]) // without end
+			talking := func() bool { return s.report().Nodes[0].ReceivedPackets > 100 }
+			require.Eventually(t, talking, longest, 20*time.Millisecond, cli.output())
+			require.NoError(t, syscall.Kill(s.report().PID, syscall.SIGKILL))
+			began := time.Now()
+			for _, p := range []*running{waits, srv, cli} {
+				require.Error(t, p.wait(), p.output())
+			}
+			require.Contains(t, waits.output(), "rdma_get_cm_event: Input/output error")
+			require.Less(t, time.Since(began), longest)
+		})
+	}
 }
 
 // TestPersistentServer: one server, clients one after the other.
