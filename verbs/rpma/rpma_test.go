@@ -279,6 +279,41 @@ func TestGetWC(t *testing.T) {
 	})
 }
 
+// TestEveryOperationFails: all operations complete on an error, with the four fields that
+// mean something then; receives in the receive queue.
+func TestEveryOperationFails(t *testing.T) {
+	forNetworks(t, func(t *testing.T, n network) {
+		w := newWorld(t, n)
+		cfg := NewConnCfg()
+		cfg.RCQSize = 10
+		w.connect(cfg, nil, nil)
+		here := w.mr(w.pa, 64, UsageReadDst|UsageWriteSrc|UsageSend|UsageRecv)
+		far := remote(t, w.mr(w.pb, 64, UsageReadSrc|UsageWriteDst|UsageFlushVisibility))
+		require.NoError(t, w.a.Disconnect(w.ctx))
+		const quiet = FlagCompletionOnError
+		for i, err := range []error{
+			w.a.Read(here, 0, far, 0, 8, quiet, 0),
+			w.a.Write(far, 0, here, 0, 8, quiet, 1),
+			w.a.WriteWithImm(far, 0, here, 0, 8, quiet, 9, 2),
+			w.a.AtomicWrite(far, 0, [8]byte{}, quiet, 3),
+			w.a.Flush(far, 0, 8, FlushVisibility, quiet, 4),
+			w.a.Send(here, 0, 8, quiet, 5),
+			w.a.SendWithImm(here, 0, 8, quiet, 9, 6),
+		} {
+			require.NoError(t, err)
+			wc := w.got(w.a.CQ())
+			require.Equal(t, WC{WRID: uint64(i), Status: ib.WCWRFlushErr, QPN: w.a.QPNum(), VendorErr: wc.VendorErr}, wc)
+			require.NotZero(t, wc.VendorErr)
+		}
+		require.NoError(t, w.a.Recv(here, 0, 8, 7))
+		wc := w.got(w.a.RCQ())
+		require.Equal(t, WC{WRID: 7, Status: ib.WCWRFlushErr, QPN: w.a.QPNum(), VendorErr: wc.VendorErr}, wc)
+		_, err := w.a.CQ().GetOneWC()
+		require.ErrorIs(t, err, ErrNoCompletion)
+		w.close()
+	})
+}
+
 // TestReceiveCQ: with a receive queue the main queue has no receives, ever.
 func TestReceiveCQ(t *testing.T) {
 	forNetworks(t, func(t *testing.T, n network) {

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <signal.h>
+#include <sys/time.h>
 #include <time.h>
 
 static struct rdma_cm_id *listener, *s, *c;
@@ -140,6 +142,28 @@ static void nonblocking(void)
 	CHECK(!fcntl(fd, F_SETFL, flags));
 }
 
+static void on_alarm(int sig)
+{
+	(void)sig;
+}
+
+/* Other errors than that of a request are those of the call: -1, and errno says what. */
+static void interrupted(void)
+{
+	struct ibv_wc wc;
+	struct sigaction sa = { .sa_handler = on_alarm };
+	struct itimerval soon = { { 0, 0 }, { 0, 50000 } };
+	CHECK(!sigaction(SIGALRM, &sa, NULL) && !setitimer(ITIMER_REAL, &soon, NULL));
+	CHECK((errno = 0, rdma_get_recv_comp(s, &wc)) == -1 && errno == EINTR);
+	CHECK(!setitimer(ITIMER_REAL, &soon, NULL));
+	CHECK((errno = 0, rdma_get_send_comp(s, &wc)) == -1 && errno == EINTR);
+	/* Nothing is lost by that. */
+	CHECK(!rdma_post_recv(s, (void *)8, sbuf, 100, smr));
+	CHECK(!rdma_post_send(c, NULL, cbuf, 10, cmr, 0));
+	CHECK(rdma_get_recv_comp(s, &wc) == 1 && wc.wr_id == 8);
+	CHECK(rdma_get_send_comp(c, &wc) == 1);
+}
+
 static void *hang_up(void *unused)
 {
 	CHECK(!rdma_disconnect(s));
@@ -174,6 +198,7 @@ int main(int argc, char **argv)
 		separate();
 		one_sided();
 		nonblocking();
+		interrupted();
 		failures();
 		CHECK(!rdma_dereg_mr(smr) && !rdma_dereg_mr(cmr));
 		rdma_destroy_ep(s);
