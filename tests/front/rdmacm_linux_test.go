@@ -112,7 +112,7 @@ var talkers = []talker{
 	{server: "rstream -b ADDR -S 300000 -C 5 -T b", client: "rstream -s ADDR -S 300000 -C 5 -T b", says: "usec/xfer"},
 	{server: "rstream -b ADDR -S 64 -I 10 -T n", client: "rstream -s ADDR -S 64 -I 10 -T n", says: "usec/xfer"},
 	{server: "riostream -b ADDR -S 5000 -C 50", client: "riostream -s ADDR -S 5000 -C 50", says: "usec/xfer"},
-	{server: "cmtime -b ADDR -c 30", client: "cmtime -s ADDR -c 30", says: "disconnect", stays: true},
+	{server: "cmtime -b ADDR -c 100", client: "cmtime -s ADDR -c 100", says: "disconnect", stays: true},
 }
 
 // req: CM-PROG-01
