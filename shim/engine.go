@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/rvtsim/rvtsim/internal/buildid"
 )
 
 // EngineEnv names a compiled engine to be used as it is. The preload library finds the
@@ -55,8 +57,12 @@ func Engine() (string, error) {
 const modulePath = "github.com/rvtsim/rvtsim"
 
 // engineFlags are those of the engine's build. A runtime that is a guest must not send
-// signals to the threads of its host, who may use SIGURG himself.
-var engineFlags = []string{"-ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1"}
+// signals to the threads of its host, who may use SIGURG himself. The engine carries the
+// name of the build of rvtsim that it belongs to: the daemon of another has it refused.
+func engineFlags() ([]string, error) {
+	build, err := buildid.Own()
+	return []string{"-ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1 -X=" + modulePath + "/internal/daemon.engineBuild=" + build}, err
+}
 
 // BuildEngine compiles the engine into dir, where it appears in one step. source is the
 // directory of the module's source; if it is empty, the source of the version that this
@@ -80,7 +86,11 @@ func BuildEngine(dir, source string) error {
 	}
 	defer os.RemoveAll(tmp)
 	out := filepath.Join(tmp, "engine.so")
-	cmd := exec.Command("go", append([]string{"build", "-buildmode=c-shared", "-o", out}, append(engineFlags, "./cmd/rvtsim-engine")...)...)
+	flags, err := engineFlags()
+	if err != nil {
+		return fmt.Errorf("shim: %w", err)
+	}
+	cmd := exec.Command("go", append([]string{"build", "-buildmode=c-shared", "-o", out}, append(flags, "./cmd/rvtsim-engine")...)...)
 	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=1")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("shim: the engine must be compiled, with Go and a C compiler: %w\n%s", err, text)

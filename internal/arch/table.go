@@ -111,6 +111,8 @@ var table = []Rule{
 		Reason: "reads programs' files, for the daemon's explanations"},
 	{Package: "internal/fdspace", Kind: Shell,
 		Reason: "called by everything that opens descriptors, so it may depend on none"},
+	{Package: "internal/buildid", Kind: Shell,
+		Reason: "the engine and the daemon must be of one build; used by the one who builds and the one who checks"},
 	{Package: "shim/...", Kind: Open,
 		Reason: "the preload library for foreign programs and its builder"},
 	{Package: "strict", Kind: Pure, Module: belowShells,

@@ -84,9 +84,9 @@ func (e *Engine) start(granted []byte, port int) error {
 		fdspace.Close(port)
 		return fmt.Errorf("engine: grant: %w", err)
 	}
-	if g.Version != engineVersion {
+	if err := g.fits(engineBuild); err != nil {
 		fdspace.Close(port)
-		return fmt.Errorf("engine: the daemon is of version %d, this is %d", g.Version, engineVersion)
+		return err
 	}
 	g.Port.Now, g.Port.QuietNaps = node.Now, true
 	p, err := udp.OpenShared(g.Port, port)

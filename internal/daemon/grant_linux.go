@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -13,22 +14,49 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/buildid"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
 // engineVersion is raised when what a daemon grants, or expects of an engine, changes.
-const engineVersion = 2
+const engineVersion = 3
+
+// engineBuild names, inside an engine, the build of rvtsim that it belongs to (package
+// buildid). The linker sets it, as package shim tells it to.
+var engineBuild string
 
 // grant is what a program needs to host its part of a node itself. The node's socket for
 // it comes along as a descriptor.
 type grant struct {
 	Version int        `json:"version"`
+	Build   string     `json:"build,omitempty"` // of the daemon; empty if unknown
 	Node    NodeConfig `json:"node"`
 	ABI     string     `json:"abi"`
 	Seat    seat       `json:"seat"`
 	Port    udp.Config `json:"port"` // without Now
 	PortUp  bool       `json:"port_up"`
+}
+
+// fits says whether an engine of a build can do what the daemon grants. One that was linked
+// without a name for its build is held to the version alone.
+func (g *grant) fits(build string) error {
+	if g.Version != engineVersion {
+		return fmt.Errorf("engine: the daemon is of version %d, this is %d: %w", g.Version, engineVersion, unix.ENOEXEC)
+	}
+	if g.Build != "" && build != "" && g.Build != build {
+		return fmt.Errorf("engine: the daemon is of build %s, this belongs to %s: %w", g.Build, build, unix.ENOEXEC)
+	}
+	return nil
+}
+
+// ownBuild is the build of this program, or nothing if it cannot be read.
+func ownBuild(log *slog.Logger) string {
+	id, err := buildid.Own()
+	if err != nil {
+		log.Warn("which build this is stays unknown", "error", err)
+	}
+	return id
 }
 
 // seat is a device's place at an address that several devices share.
@@ -165,7 +193,7 @@ func (c *conn) grant(h *hosted) (*program, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	g := grant{Version: engineVersion, Node: h.cfg, ABI: h.abi, Seat: s, Port: h.port}
+	g := grant{Version: engineVersion, Build: ownBuild(c.d.log), Node: h.cfg, ABI: h.abi, Seat: s, Port: h.port}
 	h.Do(func(d *rvt.Device, _ vtime.Time) { g.PortUp = d.PortUp() })
 	g.Port.GSOSegments = h.segments
 	g.Port.DisableGSO = h.segments < 2

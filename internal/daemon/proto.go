@@ -80,7 +80,8 @@ func (o op) String() string {
 // whyDaemon says why a program that could host itself lets the daemon work for it
 // (RVTSIM_WHY_*).
 var whyDaemon = [...]string{"", "it opens the device in a child of fork", "the engine cannot be loaded", "the engine does not start",
-	"no engine was built: make build, or rvtsim engine", "a sanitizer or valgrind watches it"}
+	"no engine was built: make build, or rvtsim engine", "a sanitizer or valgrind watches it",
+	"the engine belongs to another build of rvtsim: make build, or rvtsim engine"}
 
 // Kinds of answer.
 const (

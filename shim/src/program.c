@@ -343,7 +343,7 @@ int shim_engine_start(const void *grant, size_t n, int socket, int port)
 	for (int i = 0; i < k; i++)
 		syscall(SYS_close, low[i]);
 	if (err) {
-		unavailable = e ? RVTSIM_WHY_START : RVTSIM_WHY_LOAD;
+		unavailable = !e ? RVTSIM_WHY_LOAD : err == ENOEXEC ? RVTSIM_WHY_BUILD : RVTSIM_WHY_START;
 		return -1;
 	}
 	engine = e;

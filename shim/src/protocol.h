@@ -45,6 +45,7 @@
 #define RVTSIM_WHY_START 3 /* the engine does not start */
 #define RVTSIM_WHY_ABSENT 4 /* no engine was built */
 #define RVTSIM_WHY_TOOL 5 /* a sanitizer or valgrind watches it */
+#define RVTSIM_WHY_BUILD 6 /* the engine and the daemon are of different builds */
 #define RVTSIM_WHY_REFUSED 255 /* the daemon has said why */
 
 /* query_fd of the answer to OPEN: WRITE and IOCTL are to say where in the program they were

@@ -157,6 +157,7 @@ type site struct {
 	t       *testing.T
 	env     []string
 	dir     string
+	rvtsim  string // the command
 	addrs   []string
 	cred    *syscall.Credential // as whom to run everything; nil: as we are
 	via     string              // exec --via; empty for what it does by itself
@@ -185,7 +186,7 @@ func newSite(t *testing.T, cred *syscall.Credential) *site {
 	dir, err := os.MkdirTemp("/tmp", "rvt")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &site{t: t, dir: dir, cred: cred, engine: engine}
+	s := &site{t: t, dir: dir, rvtsim: built.rvtsim, cred: cred, engine: engine}
 	require.NoError(t, os.Chmod(dir, 0o711))
 	if cred != nil {
 		require.NoError(t, os.Chown(dir, int(cred.Uid), int(cred.Gid)))
@@ -287,7 +288,7 @@ func crash(log []byte) string {
 
 // command is rvtsim with arguments.
 func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
-	prog := append([]string{built.rvtsim}, args...)
+	prog := append([]string{s.rvtsim}, args...)
 	if s.netns != "" {
 		prog = append([]string{"ip", "netns", "exec", s.netns}, prog...)
 	}

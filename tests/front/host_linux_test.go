@@ -1,6 +1,7 @@
 package front
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rvtsim/rvtsim/internal/buildid"
+	"github.com/rvtsim/rvtsim/shim"
 )
 
 // log is what the daemon has written so far.
@@ -62,6 +66,37 @@ func TestWhoWorks(t *testing.T) {
 	require.NoError(t, os.Link(built.rvtsim, alone))
 	s.because = "no engine was built"
 	require.Empty(t, s.plainly(alone, guest, "once"))
+	s.served(1)
+}
+
+// TestEngineOfAnotherBuild: the daemon takes no engine that was built with another rvtsim of
+// the same version, be it one that lay beside it before it was compiled anew.
+func TestEngineOfAnotherBuild(t *testing.T) {
+	guest := program(t, "guest")
+	s := newSite(t, nil)
+	s.engine, s.rvtsim = "program", filepath.Join(s.dir, "bin", "rvtsim")
+	dir := filepath.Dir(s.rvtsim)
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	old, err := buildid.Of(built.rvtsim)
+	require.NoError(t, err)
+	exe, err := os.ReadFile(built.rvtsim)
+	require.NoError(t, err)
+	exe = bytes.ReplaceAll(exe, []byte(old), []byte("another"+old[len("another"):]))
+	require.NoError(t, os.WriteFile(s.rvtsim, exe, 0o755))
+	for _, lib := range []string{shim.EngineName(), shim.FileName()} {
+		require.NoError(t, os.Link(filepath.Join(built.dir, lib), filepath.Join(dir, lib)))
+	}
+	s.because = "the engine belongs to another build of rvtsim"
+	s.up(1)
+	require.Empty(t, s.plainly(s.rvtsim, guest, "once"))
+	s.served(1)
+
+	// Compiled once more, it fits.
+	require.NoError(t, os.Remove(filepath.Join(dir, shim.EngineName())))
+	out, err := s.command(t.Context(), "engine", "--source", "../..", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Empty(t, s.plainly(s.rvtsim, guest, "once"))
+	require.Regexp(t, `msg=attach .*comm=guest engine=program`, s.log())
 	s.served(1)
 }
 
