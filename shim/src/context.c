@@ -32,6 +32,8 @@ static union {
 	char b[RVTSIM_MAX_MSG];
 } in; /* the answer; under the lock */
 static ssize_t (*real_write)(int, const void *, size_t);
+static int (*real_ioctl)(int, unsigned long, ...);
+static int (*real_socket)(int, int, int);
 
 void *shim_next(const char *name) { return dlsym(RTLD_NEXT, name); }
 
@@ -96,6 +98,9 @@ __attribute__((constructor)) static void init(void)
 	owner = getpid();
 	page = (size_t)sysconf(_SC_PAGESIZE);
 	real_write = shim_next("write");
+	real_ioctl = shim_next("ioctl");
+	real_socket = shim_next("socket");
+	shim_files_init();
 	shim_program_init();
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
@@ -644,7 +649,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 		if (ours)
 			return r;
 	}
-	return (int)syscall(SYS_ioctl, fd, request, arg);
+	return real_ioctl ? real_ioctl(fd, request, arg) : (int)syscall(SYS_ioctl, fd, request, arg);
 }
 
 /* A host may have the kernel's RDMA netlink; libibverbs would then never look at the
@@ -655,5 +660,5 @@ EXPORT int socket(int domain, int type, int protocol)
 		errno = EPROTONOSUPPORT;
 		return -1;
 	}
-	return (int)syscall(SYS_socket, domain, type, protocol);
+	return real_socket ? real_socket(domain, type, protocol) : (int)syscall(SYS_socket, domain, type, protocol);
 }

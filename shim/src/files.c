@@ -11,11 +11,33 @@
 #define SYS_close_range 436
 #endif
 
+/* The functions that ours stand in front of. Other preload libraries have some of them,
+ * librspreload of librdmacm for one, and must be asked about descriptors that are not
+ * devices. Before init, in constructors, the kernel is. */
+static struct {
+	int (*close)(int);
+	int (*dup)(int);
+	int (*dup2)(int, int);
+	int (*dup3)(int, int, int);
+	int (*fcntl)(int, int, ...);
+	int (*fcntl64)(int, int, ...);
+} next;
+
+void shim_files_init(void)
+{
+	next.close = (int (*)(int))shim_next("close");
+	next.dup = (int (*)(int))shim_next("dup");
+	next.dup2 = (int (*)(int, int))shim_next("dup2");
+	next.dup3 = (int (*)(int, int, int))shim_next("dup3");
+	next.fcntl = (int (*)(int, int, ...))shim_next("fcntl");
+	next.fcntl64 = (int (*)(int, int, ...))shim_next("fcntl64");
+}
+
 EXPORT int close(int fd)
 {
 	unsigned m = mark_of(fd);
 	if (!m || shim_borrowed())
-		return (int)syscall(SYS_close, fd);
+		return next.close ? next.close(fd) : (int)syscall(SYS_close, fd);
 	/* Programs that close every number they can think of mean none of ours; exec
 	 * closes those. */
 	if (is_ours(m))
@@ -60,20 +82,28 @@ static void make_room(int to)
 
 EXPORT int dup(int fd)
 {
-	int r = (int)syscall(SYS_dup, fd);
+	int r = next.dup ? next.dup(fd) : (int)syscall(SYS_dup, fd);
 	if (r >= 0)
 		follow(fd, r);
 	return r;
 }
 
-EXPORT int dup3(int from, int to, int flags)
+/* Whether a file can be put on number to. */
+static int may_replace(int to)
 {
 	if (mark_of(to) == ENGINE && !shim_borrowed()) {
 		errno = EBUSY; /* as if somebody were just opening a file there */
-		return -1;
+		return 0;
 	}
 	make_room(to);
-	int r = (int)syscall(SYS_dup3, from, to, flags);
+	return 1;
+}
+
+EXPORT int dup3(int from, int to, int flags)
+{
+	if (!may_replace(to))
+		return -1;
+	int r = next.dup3 ? next.dup3(from, to, flags) : (int)syscall(SYS_dup3, from, to, flags);
 	if (r >= 0)
 		follow(from, r);
 	return r;
@@ -82,13 +112,18 @@ EXPORT int dup3(int from, int to, int flags)
 EXPORT int dup2(int from, int to)
 {
 	if (from == to)
-		return syscall(SYS_fcntl, from, F_GETFD) < 0 ? -1 : to;
-	return dup3(from, to, 0);
+		return next.dup2 ? next.dup2(from, to) : syscall(SYS_fcntl, from, F_GETFD) < 0 ? -1 : to;
+	if (!may_replace(to))
+		return -1;
+	int r = next.dup2 ? next.dup2(from, to) : (int)syscall(SYS_dup3, from, to, 0);
+	if (r >= 0)
+		follow(from, r);
+	return r;
 }
 
-static int fcntl_common(int fd, int cmd, void *arg)
+static int fcntl_common(int (*real)(int, int, ...), int fd, int cmd, void *arg)
 {
-	int r = (int)syscall(SYS_fcntl, fd, cmd, arg);
+	int r = real ? real(fd, cmd, arg) : (int)syscall(SYS_fcntl, fd, cmd, arg);
 	if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))
 		follow(fd, r);
 	return r;
@@ -100,7 +135,7 @@ EXPORT int fcntl(int fd, int cmd, ...)
 	va_start(ap, cmd);
 	void *arg = va_arg(ap, void *);
 	va_end(ap);
-	return fcntl_common(fd, cmd, arg);
+	return fcntl_common(next.fcntl, fd, cmd, arg);
 }
 
 EXPORT int fcntl64(int fd, int cmd, ...)
@@ -109,7 +144,7 @@ EXPORT int fcntl64(int fd, int cmd, ...)
 	va_start(ap, cmd);
 	void *arg = va_arg(ap, void *);
 	va_end(ap);
-	return fcntl_common(fd, cmd, arg);
+	return fcntl_common(next.fcntl64, fd, cmd, arg);
 }
 
 /* Closes first to last but leaves the hidden descriptors of devices that stay open. */

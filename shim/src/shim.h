@@ -112,6 +112,9 @@ struct site {
 };
 void shim_site(struct site *s);
 
+/* files.c */
+void shim_files_init(void);
+
 /* cm.c */
 int shim_waits(const void *buf, size_t n);
 ssize_t shim_get_event(int fd, const void *buf, size_t n);

@@ -531,3 +531,21 @@ func TestLibfabricConnections(t *testing.T) {
 	a.empty()
 	b.empty()
 }
+
+// TestPreloadOfRsockets: librspreload, which leads a program that knows only TCP to
+// librdmacm, does so beside our library, which stands before it.
+func TestPreloadOfRsockets(t *testing.T) {
+	need(t, "rping")
+	prog := program(t, "tcp")
+	lib, err := filepath.Glob("/usr/lib/*/rsocket/librspreload.so")
+	require.NoError(t, err)
+	require.NotEmpty(t, lib, "it is part of librdmacm1, as rping's libraries are")
+	s := up(t, 2)
+	s.env = append(s.env, "LD_PRELOAD="+lib[0])
+	server := s.start("n1", prog, "server", s.addrs[0], "7001")
+	server.until("listening")
+	require.Contains(t, s.run("n2", prog, "client", s.addrs[0], "7001"), "2097152 bytes")
+	require.NoError(t, server.wait(), "%s", server.output())
+	require.Greater(t, s.report().Nodes[0].ReceivedPackets, uint64(2<<20/4096), "not over TCP")
+	s.empty()
+}
