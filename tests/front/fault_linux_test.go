@@ -54,7 +54,7 @@ func (s *site) rests() {
 func TestFaultsOfTheNetwork(t *testing.T) {
 	need(t, "ib_write_bw")
 	s := up(t, 2)
-	_, client := s.flow("ib_write_bw", "-u", "17")
+	_, client := s.flow("ib_write_bw", "-u", "19") // 17 s until it gives up: faults are commands, which take a while on a busy machine
 	require.Equal(t, "set_impairment: 1 link\n", s.fault("set_impairment", "from=n1", "to=n2", "loss=5%", "duplicate=1%", "rules=[{action: drop, opcode: WRITE_FIRST, nth: 3}]"))
 	require.Equal(t, []string{"n1 to n2: loss: 0.05, duplicate: 0.01, rules: [{action: drop, opcode: WRITE_FIRST, nth: 3}]"}, s.report().Faults)
 	again := s.report().Nodes[0].Retransmitted
