@@ -152,6 +152,9 @@ func (f *execFlags) runAlone(cmd *cobra.Command, prog string, args []string, lib
 	if err != nil {
 		return err
 	}
+	if f.engine == engineProgram && f.strict != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "rvtsim: the daemon serves the program: the node is strict")
+	}
 	defer f.tell(cmd.ErrOrStderr(), d)
 	if f.via == viaSeccomp {
 		return runNotified(prog, args, d.Socket(), n.Name)
