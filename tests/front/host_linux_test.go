@@ -90,14 +90,6 @@ func TestEngineOfAnotherBuild(t *testing.T) {
 	s.up(1)
 	require.Empty(t, s.plainly(s.rvtsim, guest, "once"))
 	s.served(1)
-
-	// Compiled once more, it fits.
-	require.NoError(t, os.Remove(filepath.Join(dir, shim.EngineName())))
-	out, err := s.command(t.Context(), "engine", "--source", "../..", dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Empty(t, s.plainly(s.rvtsim, guest, "once"))
-	require.Regexp(t, `msg=attach .*comm=guest engine=program`, s.log())
-	s.served(1)
 }
 
 // served counts the lines that say why the daemon serves a program.
