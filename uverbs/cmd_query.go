@@ -52,8 +52,6 @@ const (
 	physDisabled    = 3
 	portActive      = 4
 	portDown        = 1
-	widthX4         = 2
-	speedEDR        = 32
 	maxVLNum        = 1
 	// On-demand paging: of any memory that the program has or will have (implicit), for
 	// every operation that the transport has, received through an SRQ or not.
@@ -126,11 +124,11 @@ func queryPortCmd(k *call) error {
 }
 
 func (k *call) portAttr() queryPortResp {
-	cfg := k.d.Config()
+	cfg, rate := k.d.Config(), k.c.dev.cfg.rate()
 	r := queryPortResp{
 		PortCapFlags: portCapCM, MaxMsgSz: uint32(min(cfg.Limits.MaxMsgBytes, 1<<31)), GIDTblLen: uint32(k.c.dev.cfg.gidTableLen(len(k.d.GIDs()))), PKeyTblLen: 1,
 		State: portActive, MaxMTU: uint8(ib.MTU4096), ActiveMTU: uint8(cfg.MTU), MaxVLNum: maxVLNum,
-		ActiveWidth: widthX4, ActiveSpeed: speedEDR, PhysState: physLinkUp, LinkLayer: linkEthernet, Flags: queryPortGRH,
+		ActiveWidth: rate.width, ActiveSpeed: rate.speed, PhysState: physLinkUp, LinkLayer: linkEthernet, Flags: queryPortGRH,
 	}
 	if !k.d.PortUp() {
 		r.State, r.PhysState = portDown, physDisabled

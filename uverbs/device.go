@@ -66,6 +66,9 @@ type DeviceConfig struct {
 	GIDNetDevs []NetDev
 	// Port is the state of the port that sysfs shows; the zero value is an active one.
 	Port PhysState
+	// Mbps is the speed of the link, which active_width and active_speed are made of; 0 is
+	// [DefaultMbps].
+	Mbps uint32
 	// CompVectors (num_comp_vectors) is how many completion vectors to announce; 0 is 1.
 	CompVectors int
 	// GIDTableLen (gid_tbl_len) is how many entries the GID table has, empty ones
@@ -197,6 +200,9 @@ func (d *Device) Config() *DeviceConfig { return &d.cfg }
 func (d *Device) SetPort(gids []ib.GID, devs []NetDev, s PhysState) {
 	d.cfg.GIDs, d.cfg.GIDNetDevs, d.cfg.Port = gids, devs, s
 }
+
+// SetSpeed changes the speed of the link, in Mb/s. The owner of the device calls it.
+func (d *Device) SetSpeed(mbps uint32) { d.cfg.Mbps = mbps }
 
 // ifindexOf is the network device of an entry of the GID table.
 func (d *Device) ifindexOf(i int) uint32 {

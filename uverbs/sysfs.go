@@ -81,7 +81,7 @@ func modalias(abi string) string {
 func (t *Tree) addPort(port string, c *DeviceConfig) {
 	state, phys := c.Port.text()
 	t.put(port, map[string]string{
-		"state": state, "phys_state": phys, "link_layer": "Ethernet", "rate": "100 Gb/sec (4X EDR)",
+		"state": state, "phys_state": phys, "link_layer": "Ethernet", "rate": c.rate().text(),
 		"lid": "0x0", "sm_lid": "0x0", "sm_sl": "0", "lid_mask_count": "0", "cap_mask": "0x00010000", "pkeys/0": fmt.Sprintf("0x%04x", ib.PKeyDefault),
 	})
 	for i := range c.gidTableLen(len(c.GIDs)) {

@@ -112,16 +112,16 @@ func (b *bound) open(abi string) (err error) {
 	if err != nil {
 		return err
 	}
-	pc := udp.DefaultConfig(s.MAC.DefaultGID())
+	pc := udp.DefaultConfig(s.Default.MAC.DefaultGID())
 	pc.Port, pc.Now = b.h.cfg.Address.Port(), node.Now
 	if b.port, err = udp.OpenMulti(pc, b.inside); err != nil {
 		return err
 	}
-	b.table.Update(s.Index, s.MAC, s.Addrs, func(int) bool { return false })
+	b.table.Update(s.Default.Index, s.Default.MAC, s.Addrs, func(int) bool { return false })
 	b.link, b.names, b.state = s.Link, s.Names, gidtable.NewPort(s.Link)
 	dc := rvt.DefaultConfig(deviceName, gidsOf(b.table)...)
 	dc.GUID = s.MAC.GUID()
-	uc := uverbs.DeviceConfig{GIDTableLen: gidtable.Size, NetDev: s.Name}
+	uc := uverbs.DeviceConfig{GIDTableLen: gidtable.Size, NetDev: s.Name, Mbps: mbpsOf(s)}
 	if err = b.h.start(b.port, abi, dc, uc); err != nil {
 		_ = b.port.Close()
 		return err
@@ -170,7 +170,7 @@ func (b *bound) apply(s netdev.State) {
 	var lost int
 	b.h.Do(func(d *rvt.Device, _ vtime.Time) {
 		var events int
-		events, lost = b.table.Update(s.Index, s.MAC, s.Addrs, d.GIDInUse)
+		events, lost = b.table.Update(s.Default.Index, s.Default.MAC, s.Addrs, d.GIDInUse)
 		b.port.Use(next, s.MTU)
 		d.SetGIDs(gidsOf(b.table), events)
 		d.SetMTU(mtu)
@@ -178,6 +178,7 @@ func (b *bound) apply(s netdev.State) {
 			d.SetPort(st == gidtable.LinkUp)
 		}
 		b.h.uv.SetPort(gidsOf(b.table), b.netDevs(), uverbs.PhysState(b.state))
+		b.h.uv.SetSpeed(mbpsOf(s))
 	})
 	if lost > 0 {
 		b.complain(fmt.Sprintf("%d addresses have no room in the GID table of %d", lost, gidtable.Size))
@@ -191,6 +192,10 @@ func (b *bound) apply(s netdev.State) {
 		b.complain(err.Error())
 	}
 }
+
+// mbpsOf is the speed of a device's link. One that does not know its own counts as the
+// slowest, as in the kernel (ib_get_eth_speed).
+func mbpsOf(s netdev.State) uint32 { return max(s.Mbps, 1) }
 
 // states are the states that the port went through since the last look.
 func (b *bound) states(s netdev.State) []gidtable.PortState {

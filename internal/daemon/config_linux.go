@@ -30,8 +30,11 @@ type NodeConfig struct {
 	// /run/netns/NAME or /proc/PID/ns/net; empty for the daemon's own.
 	Netns   string
 	Profile qp.Profile
-	MTU     ib.MTU // active MTU; lowered to what the interface carries
-	Limits  rvt.Limits
+	// Bandwidth of the node's link in bits per second, which active_speed is made of unless a
+	// network device knows better; 0 is none that anybody has named.
+	Bandwidth uint64
+	MTU       ib.MTU // active MTU; lowered to what the interface carries
+	Limits    rvt.Limits
 	// DistinctKeys makes rkeys differ from lkeys.
 	DistinctKeys bool
 	// Congestion is the congestion control; nil is none.

@@ -93,7 +93,7 @@ func host(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted, <-ch
 func (h *hosted) startAt(port *udp.Port, abi string) error {
 	dc := rvt.DefaultConfig(deviceName, port.LocalGID())
 	dc.GUID, dc.MTU = guidOf(h.cfg.Address), min(h.cfg.MTU, port.MTU())
-	return h.start(port, abi, dc, uverbs.DeviceConfig{NetDev: netDevOf(h.cfg.Address.Addr())})
+	return h.start(port, abi, dc, uverbs.DeviceConfig{NetDev: netDevOf(h.cfg.Address.Addr()), Mbps: uint32(min((h.cfg.Bandwidth+999_999)/1_000_000, 1<<32-1))})
 }
 
 // start makes the device and drives it. dc has its address and MTU, uc its network

@@ -48,7 +48,6 @@ type Entry struct {
 type Table struct {
 	entries []Entry
 	held    []bool // the entry is gone but something still names it
-	own     int    // ifindex of the port's device, with the default GID
 	mac     MAC
 	filled  bool
 }
@@ -68,7 +67,8 @@ func (t *Table) Entries() []Entry {
 	return t.entries[:n]
 }
 
-// Update makes the table that of a device: its index and MAC address, and its addresses
+// Update makes the table that of a device: the index and the MAC address that its default GID
+// is made of, its own or its bond's, and its addresses
 // in the kernel's order, those of devices that belong to it after its own. used reports
 // whether a QP or address handle names an index. It returns the number of GID_CHANGE
 // events, and how many addresses found no room.
@@ -76,11 +76,11 @@ func (t *Table) Update(own int, mac MAC, addrs []Entry, used func(index int) boo
 	for i := range t.held {
 		t.held[i] = t.held[i] && used(i)
 	}
-	if t.filled && (mac != t.mac || own != t.own) {
+	if t.filled && mac != t.mac {
 		t.clear(used) // a new MAC address takes all GIDs away first, as one change
 		events++
 	}
-	t.own, t.mac, t.filled = own, mac, true
+	t.mac, t.filled = mac, true
 	def := Entry{mac.DefaultGID(), own}
 	want := t.wanted(def, addrs)
 	for i := 1; i < len(t.entries); i++ {
@@ -88,6 +88,10 @@ func (t *Table) Update(own int, mac MAC, addrs []Entry, used func(index int) boo
 			t.remove(i, used)
 			events++
 		}
+	}
+	if e := t.entries[0]; e != (Entry{}) && e != def { // another device has the same MAC address now
+		t.remove(0, used)
+		events++
 	}
 	if t.entries[0] != def && !t.held[0] {
 		t.entries[0] = def

@@ -100,6 +100,21 @@ func TestNewMACAddress(t *testing.T) {
 	require.Equal(t, 4, events, "one for the end of all, one for each that came back")
 }
 
+func TestDefaultGIDOfBond(t *testing.T) {
+	tab := New(8)
+	addrs := []Entry{entry("198.51.100.1", 7)}
+	tab.Update(own, mac, entries("192.0.2.1"), unused)
+	events, _ := tab.Update(7, mac, addrs, unused) // the device joins bond 7, whose addresses come
+	require.Equal(t, "fe80::5054:ff:fe77:1@7 198.51.100.1@7", text(tab))
+	require.Equal(t, 4, events, "two that go and two that come")
+	tab.Update(7, mac, nil, unused) // another member carries the traffic
+	require.Equal(t, "fe80::5054:ff:fe77:1@7", text(tab), "the default GID stays on all members")
+	tab.Update(own, mac, nil, unused)
+	require.Equal(t, "fe80::5054:ff:fe77:1", text(tab), "after leaving, its own")
+	tab.Update(7, mac, nil, func(i int) bool { return i == 0 })
+	require.Equal(t, "-", text(tab), "somebody names the old one still")
+}
+
 func TestDevicesOnTop(t *testing.T) {
 	tab := New(8)
 	addrs := append(entries("192.0.2.1"), entry("198.51.100.1", 5), entry("fe80::5054:ff:fe77:1", 5))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -19,14 +20,21 @@ var ErrGone = errors.New("the network device is gone")
 type State struct {
 	Index int
 	Name  string
-	MTU   int // bytes
+	MTU   int    // bytes
+	Mbps  uint32 // speed of the link, 0 if the driver does not know
 	MAC   gidtable.MAC
 	Link  gidtable.Link
 	// Links are the states of the link since the last look, oldest first; the last one is
 	// not necessarily Link, which is newer.
 	Links []gidtable.Link
+	// Default is the device that the default GID belongs to, and its MAC address: the bond
+	// if the device is a member of one, else the device itself.
+	Default struct {
+		Index int
+		MAC   gidtable.MAC
+	}
 	// Addrs are what the GID table is made of besides the default GID: in the kernel's
-	// order, those of VLANs on the device and of the bridge that it belongs to last.
+	// order, those of devices above it, such as VLANs and bridges, last.
 	Addrs []gidtable.Entry
 	// Names are the names of the devices that Addrs refers to.
 	Names map[int]string
@@ -48,6 +56,7 @@ func look(h *netlink.Handle, index int) (State, error) {
 	at := link.Attrs()
 	s := State{Index: index, Name: at.Name, MTU: at.MTU, Link: linkOf(at), Names: map[int]string{}, Local: map[gidtable.Entry]bool{}}
 	copy(s.MAC[:], at.HardwareAddr)
+	s.Mbps = speedOf(at.Name)
 	if err := s.add(h, link); err != nil {
 		return State{}, err
 	}
@@ -55,27 +64,24 @@ func look(h *netlink.Handle, index int) (State, error) {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return State{}, fmt.Errorf("netdev: devices: %w", err)
 	}
+	devices := make([]device, len(all))
+	for i, l := range all {
+		devices[i] = deviceOf(l)
+	}
+	f := familyOf(index, devices)
+	s.Default.Index, s.Default.MAC = index, s.MAC
 	for _, l := range all {
-		if belongs(l, at) {
+		if l.Attrs().Index == f.owner && f.owner != index {
+			s.Default.Index, s.Names[f.owner] = f.owner, l.Attrs().Name
+			copy(s.Default.MAC[:], l.Attrs().HardwareAddr)
+		}
+		if slices.Contains(f.uppers, l.Attrs().Index) {
 			if err := s.add(h, l); err != nil {
 				return State{}, err
 			}
 		}
 	}
 	return s, nil
-}
-
-// belongs reports whether the addresses of a device are in the GID table of the device
-// described by own: it is a VLAN or the like on top of it, or the bridge above it
-// (roce_gid_mgmt.c: is_eth_port_of_netdev_filter, upper devices).
-func belongs(l netlink.Link, own *netlink.LinkAttrs) bool {
-	switch l.Type() {
-	case "vlan", "macvlan":
-		return l.Attrs().ParentIndex == own.Index
-	case "bridge":
-		return own.MasterIndex != 0 && l.Attrs().Index == own.MasterIndex
-	}
-	return false
 }
 
 func linkOf(at *netlink.LinkAttrs) gidtable.Link {
