@@ -109,3 +109,42 @@ func TestThroughNowhere(t *testing.T) {
 		require.Equal(t, fabric.LossUnreachable, lost)
 	}
 }
+
+// TestCableChanges: a change counts from the next packet on, of the pair, of all links, or
+// of a switch.
+func TestCableChanges(t *testing.T) {
+	n := switched(t, LinkConfig{Latency: 10, Impairment: fabric.ImpairmentConfig{Loss: 1}})
+	at := func(from, to NodeIndex) vtime.Time {
+		t.Helper()
+		now := vtime.Time(0)
+		for s := fabric.Departing; s != fabric.Arrived; {
+			var lost fabric.LossReason
+			var ok bool
+			if s, now, lost, ok = n.Through(now, s, from, to, 100, 60, &wire.Path{Src: ib.GID{1, 15: byte(from)}, Dst: ib.GID{1, 15: byte(to)}}); !ok {
+				require.Equal(t, fabric.LossMTU, lost)
+				return -1
+			}
+		}
+		return now
+	}
+	require.Equal(t, []vtime.Time{20, 30, 30}, []vtime.Time{at(0, 1), at(0, 2), at(0, 5)})
+	require.False(t, n.Instant(0, 1))
+	require.NoError(t, n.SetPorts(1, LinkConfig{Latency: 100}))
+	require.Equal(t, []vtime.Time{20, 210, 30}, []vtime.Time{at(0, 1), at(0, 2), at(0, 5)}, "the trunk to the switch, and its cable to the node")
+	require.NoError(t, n.SetCable(0, 5, LinkConfig{Latency: 7}))
+	require.Equal(t, []vtime.Time{20, 7, 120}, []vtime.Time{at(0, 1), at(0, 5), at(2, 0)})
+	require.NotNil(t, n.policy(n.egress(0, 5), 0, 5), "what goes wrong there stays")
+	require.NoError(t, n.SetCables(LinkConfig{}))
+	require.Equal(t, []vtime.Time{10, 0}, []vtime.Time{at(0, 1), at(0, 5)})
+	require.True(t, n.Instant(0, 5))
+	require.False(t, n.Instant(0, 1), "a switch may take time")
+	require.NoError(t, n.SetCable(0, 5, LinkConfig{MTU: ib.MTU256}))
+	require.Equal(t, vtime.Time(0), at(0, 5))
+	require.False(t, n.Instant(0, 5))
+	require.Error(t, n.SetCable(0, 5, LinkConfig{QueueBytes: 1}))
+	require.Error(t, n.SetCable(0, 9, LinkConfig{}))
+	require.Error(t, n.SetCables(LinkConfig{Latency: -1}))
+	require.Error(t, n.SetPorts(0, LinkConfig{Latency: -1}))
+	require.Error(t, n.SetPorts(3, LinkConfig{}))
+	require.True(t, n.Instant(0, 9))
+}

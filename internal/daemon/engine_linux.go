@@ -19,6 +19,7 @@ import (
 	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/fdspace"
+	"github.com/rvtsim/rvtsim/internal/runner"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/rvt/node"
@@ -40,6 +41,10 @@ type Engine struct {
 	h   *hosted
 	mem mr.Memory
 	ctl *seqSocket // to the daemon
+
+	// What lies between the nodes since an order said so; nil before.
+	ways *runner.Ways
+	net  *netOrder
 
 	mu   sync.Mutex // guards opening and closing contexts
 	open [MaxContexts]atomic.Pointer[conn]

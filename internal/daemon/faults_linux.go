@@ -29,7 +29,8 @@ type faults struct {
 	set     map[[2]int]*topology.Impairment // of a direction, in place of the file's
 	cut     map[[2]int]bool                 // partitioned directions
 	applied map[[2]int][]ib.GID             // destinations that the direction's policy is set for
-	ways    *runner.Ways                    // what takes time and room between the nodes; nil without a file
+	ways    *runner.Ways                    // what takes time and room between the nodes
+	changed []topology.Fault                // what SetLink has made of that
 	plan    *schedule                       // what is yet to come, or was; nil without
 }
 
@@ -46,13 +47,9 @@ func newFaults(d *Daemon) (*faults, error) {
 		}
 	}
 	f.seed = f.file.Seed
-	if d.cfg.Topology != nil {
-		var err error
-		if f.ways, err = runner.NewWays(f.file, f.seed); err != nil {
-			return nil, err
-		}
-	}
-	return f, nil
+	var err error
+	f.ways, err = runner.NewWays(f.file, f.seed)
+	return f, err
 }
 
 // outside stands for every destination that is no node of the daemon.
@@ -76,9 +73,6 @@ func (f *faults) link(i, j int) topology.Link {
 
 // way is what lies between nodes.
 func (f *faults) way(i, j int) fabric.Way {
-	if f.ways == nil {
-		return nil
-	}
 	if j == outside {
 		j = len(f.file.Nodes)
 	}
@@ -127,7 +121,11 @@ func (f *faults) install(i int, pick func(j int) bool) error {
 		})
 		f.applied[k] = now
 	}
-	_, _, err := f.d.order(h, order{Links: links})
+	o := order{Links: links}
+	if len(f.changed) > 0 { // before, no program had an engine unless all took no time
+		o.Net = &netOrder{Nodes: len(f.file.Nodes), Network: f.file.Network, Links: f.file.Links, Switches: f.file.Switches, Changed: f.changed, Seed: f.seed}
+	}
+	_, _, err := f.d.order(h, o)
 	return err
 }
 
@@ -183,12 +181,7 @@ func (f *faults) moved(h *hosted, stop <-chan struct{}) {
 func (f *faults) start() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range f.file.Nodes {
-		if err := f.install(i, func(int) bool { return true }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.installAll()
 }
 
 // inject carries out a fault, and says what it has done.
@@ -206,6 +199,14 @@ func (f *faults) inject(text string) (string, error) {
 func (f *faults) apply(x *topology.LiveFault) (string, error) {
 	switch x.Action {
 	case topology.Partition, topology.Heal, topology.SetImpairment:
+		return f.network(x)
+	case topology.SetLink:
+		if err := f.change(&x.Fault); err != nil {
+			return "", err
+		}
+		if n := x.Switches.N; n > 0 {
+			return plural(n, "switch"), f.installAll()
+		}
 		return f.network(x)
 	case topology.KillNode, topology.RestartNode:
 		return f.eachNode(x, func(i int) error {
@@ -259,7 +260,7 @@ func (f *faults) network(x *topology.LiveFault) (string, error) {
 				f.cut[k] = true
 			case topology.Heal:
 				delete(f.cut, k)
-			default:
+			case topology.SetImpairment:
 				im := x.Impairment
 				f.set[k] = &im
 			}
@@ -271,9 +272,34 @@ func (f *faults) network(x *topology.LiveFault) (string, error) {
 	return plural(links, "link"), nil
 }
 
+// change carries out a SetLink, and remembers it instead of an earlier one of the same.
+func (f *faults) change(x *topology.Fault) error {
+	if err := f.ways.Change(x); err != nil {
+		return err
+	}
+	same := func(y topology.Fault) bool {
+		return x.Pair.All && x.Switches.N == 0 && y.Switches.N == 0 || x.Pair == y.Pair && x.Switches == y.Switches
+	}
+	f.changed = append(slices.DeleteFunc(f.changed, same), *x)
+	return nil
+}
+
+// installAll gives every node its policies and ways anew.
+func (f *faults) installAll() error {
+	for i := range f.file.Nodes {
+		if err := f.install(i, func(int) bool { return true }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func plural(n int, what string) string {
-	if n == 1 {
+	switch {
+	case n == 1:
 		return "1 " + what
+	case strings.HasSuffix(what, "ch"):
+		what += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
@@ -457,6 +483,12 @@ func (f *faults) inForce() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := []string{}
+	for i := range f.changed {
+		if f.cfgIsPlain() && f.changed[i].Link.Summary() == "" {
+			continue // as it was at first
+		}
+		out = append(out, f.changedLink(&f.changed[i]))
+	}
 	for i := range f.file.Nodes {
 		for j := range f.file.Nodes {
 			k := [2]int{i, j}
@@ -474,4 +506,35 @@ func (f *faults) inForce() []string {
 		}
 	}
 	return out
+}
+
+// cfgIsPlain reports whether the file says nothing of what links take.
+func (f *faults) cfgIsPlain() bool {
+	plain := len(f.file.Switches) == 0 && f.file.Network.Summary() == ""
+	for i := range f.file.Links {
+		plain = plain && f.file.Links[i].Summary() == ""
+	}
+	return plain
+}
+
+// changedLink says what a SetLink has done.
+func (f *faults) changedLink(x *topology.Fault) string {
+	what := x.Link.Summary()
+	if what == "" {
+		what = "takes no time, has no limits"
+	}
+	node := func(s topology.Span) string { return f.file.NameOf(s) }
+	switch {
+	case x.Switches.N > 0:
+		first := f.file.Switches[x.Switches.First].Name
+		if x.Switches.N > 1 {
+			first += " and " + fmt.Sprint(x.Switches.N-1) + " more"
+		}
+		return "switch " + first + ": " + what
+	case x.Pair.All:
+		return "all links: " + what
+	case x.Pair.Both:
+		return "between " + node(x.Pair.From) + " and " + node(x.Pair.To) + ": " + what
+	}
+	return node(x.Pair.From) + " to " + node(x.Pair.To) + ": " + what
 }

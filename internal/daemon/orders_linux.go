@@ -4,12 +4,14 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/runner"
 	"github.com/rvtsim/rvtsim/internal/topology"
@@ -20,10 +22,34 @@ import (
 // order is what a daemon has the engine in a program do to its part of the node: what
 // "rvtsim fault" has asked for. It travels as JSON.
 type order struct {
-	ID     uint64              `json:"id"` // of the answer
+	ID     uint64              `json:"id"`            // of the answer
+	Net    *netOrder           `json:"net,omitempty"` // before Links
 	Links  []linkOrder         `json:"links,omitempty"`
 	PortUp *bool               `json:"port_up,omitempty"`
 	Fault  *topology.LiveFault `json:"fault,omitempty"` // at the objects of the program
+}
+
+// netOrder is the network between the nodes, when it takes time: what the file says, and
+// what was changed since.
+type netOrder struct {
+	Nodes    int               `json:"nodes"`
+	Network  topology.Link     `json:"network"`
+	Links    []topology.Link   `json:"links,omitempty"`
+	Switches []topology.Switch `json:"switches,omitempty"`
+	Changed  []topology.Fault  `json:"changed"`
+	Seed     uint64            `json:"seed"`
+}
+
+// ways builds the network.
+func (n *netOrder) ways() (*runner.Ways, error) {
+	f := &topology.File{Nodes: make([]topology.Node, n.Nodes), Network: n.Network, Links: n.Links, Switches: n.Switches}
+	w, err := runner.NewWays(f, n.Seed)
+	for i := range n.Changed {
+		if err == nil {
+			err = w.Change(&n.Changed[i])
+		}
+	}
+	return w, err
 }
 
 // linkOrder says what packets to a destination suffer from now on.
@@ -146,6 +172,12 @@ func (e *Engine) obey(b []byte) {
 }
 
 func (e *Engine) carryOut(o *order) (n int, err error) {
+	if o.Net != nil && !reflect.DeepEqual(o.Net, e.net) { // else packets keep their places in queues
+		if e.ways, err = o.Net.ways(); err != nil {
+			return 0, err
+		}
+		e.net = o.Net
+	}
 	for i := range o.Links {
 		if err := e.impair(&o.Links[i]); err != nil {
 			return 0, err
@@ -160,19 +192,29 @@ func (e *Engine) carryOut(o *order) (n int, err error) {
 	return 0, nil
 }
 
-// impair changes what packets of this program suffer. Programs on one node draw their
-// misfortunes independently of each other.
+// impair changes what packets of this program suffer, and what lies on their way. Programs on
+// one node draw their misfortunes independently of each other, and have queues of their own.
 func (e *Engine) impair(o *linkOrder) error {
 	l := topology.Link{Impairment: o.Impairment}
 	p, err := runner.PolicyOf(&l, o.Seed+uint64(e.h.seat.Index)<<40, o.From, o.Peer)
 	if err != nil {
 		return err
 	}
+	var w fabric.Way
+	if e.ways != nil {
+		to := o.Peer - 1
+		if to == outside {
+			to = e.net.Nodes
+		}
+		w = e.ways.Between(o.From, to)
+	}
 	e.h.Do(func(*rvt.Device, vtime.Time) {
 		if o.To.IsZero() {
 			e.h.impaired.SetPolicy(p)
+			e.h.impaired.SetWay(w)
 		} else {
 			e.h.impaired.SetPolicyFor(o.To, p)
+			e.h.impaired.SetWayFor(o.To, w)
 		}
 	})
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"strconv"
@@ -70,20 +71,15 @@ func (n *Net) build(nodes []Node) error {
 			return fmt.Errorf("node %s: %w", nodes[i].Name, err)
 		}
 	}
-	if err := n.newSpace(); err != nil { // the thread stays in the switch's
-		return fmt.Errorf("switch: %w", err)
+	if err := n.newSpace(); err != nil { // the thread stays in the middle's
+		return fmt.Errorf("what joins the nodes: %w", err)
 	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = bridge
-	sw := &netlink.Bridge{LinkAttrs: attrs}
-	if err := netlink.LinkAdd(sw); err != nil {
-		return fmt.Errorf("switch: %w", err)
-	}
-	if err := netlink.LinkSetUp(sw); err != nil {
-		return fmt.Errorf("switch: %w", err)
+	plug, err := n.middle(nodes)
+	if err != nil {
+		return err
 	}
 	for i := range nodes {
-		if err := n.plug(i, &nodes[i], sw); err != nil {
+		if err := n.plug(i, &nodes[i], plug); err != nil {
 			return fmt.Errorf("node %s: %w", nodes[i].Name, err)
 		}
 	}
@@ -96,6 +92,31 @@ func (n *Net) build(nodes []Node) error {
 		}
 	}
 	return nil
+}
+
+// middle makes what joins the nodes, and returns what is to be done with a port of it.
+func (n *Net) middle(nodes []Node) (plug func(port netlink.Link, node *Node) error, err error) {
+	if len(nodes) > 0 && nodes[0].Routed {
+		if err := forward(); err != nil {
+			return nil, fmt.Errorf("router: %w", err)
+		}
+		return route, nil
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = bridge
+	sw := &netlink.Bridge{LinkAttrs: attrs}
+	if err := netlink.LinkAdd(sw); err != nil {
+		return nil, fmt.Errorf("switch: %w", err)
+	}
+	if err := netlink.LinkSetUp(sw); err != nil {
+		return nil, fmt.Errorf("switch: %w", err)
+	}
+	return func(port netlink.Link, _ *Node) error {
+		if err := netlink.LinkSetMaster(port, sw); err != nil {
+			return fmt.Errorf("port of the switch: %w", err)
+		}
+		return netlink.LinkSetUp(port)
+	}, nil
 }
 
 // newSpace makes a namespace and moves the thread there.
@@ -115,8 +136,8 @@ func (n *Net) newSpace() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// plug joins a node to the switch with a pair of devices.
-func (n *Net) plug(i int, node *Node, sw *netlink.Bridge) error {
+// plug joins a node to the middle with a pair of devices.
+func (n *Net) plug(i int, node *Node, attach func(port netlink.Link, node *Node) error) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = "port"+strconv.Itoa(i+1), node.MTU
 	link := &netlink.Veth{LinkAttrs: attrs, PeerName: node.Netdev, PeerMTU: uint32(node.MTU), PeerNamespace: netlink.NsFd(int(n.spaces[i])),
@@ -124,10 +145,7 @@ func (n *Net) plug(i int, node *Node, sw *netlink.Bridge) error {
 	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("device %s: %w", node.Netdev, err)
 	}
-	if err := netlink.LinkSetMaster(link, sw); err != nil {
-		return fmt.Errorf("port of the switch: %w", err)
-	}
-	return netlink.LinkSetUp(link)
+	return attach(link, node)
 }
 
 // configure gives the device of a node its addresses. The thread is in its namespace.
@@ -136,17 +154,36 @@ func configure(node *Node) error {
 	if err != nil {
 		return fmt.Errorf("device %s: %w", node.Netdev, err)
 	}
-	// Nobody else is there to have the address: no need to wait for an objection. Where
-	// /proc is not writable the link-local address comes a second later.
-	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+node.Netdev+"/accept_dad", []byte("0"), 0)
+	noObjections(node.Netdev)
 	for _, p := range node.Addrs {
-		a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Flags: unix.IFA_F_NODAD}
-		if p.Addr().Is4() {
-			a.Flags = 0
-		}
-		if err := netlink.AddrAdd(link, a); err != nil {
-			return fmt.Errorf("address %v: %w", p, err)
+		if err := addAddr(link, p); err != nil {
+			return err
 		}
 	}
-	return netlink.LinkSetUp(link)
+	if err := netlink.LinkSetUp(link); err != nil || !node.Routed {
+		return err
+	}
+	return throughRouter(link)
+}
+
+// noObjections has a device's IPv6 addresses work at once: nobody else is there to have
+// them. Where /proc is not writable the link-local address comes a second later.
+func noObjections(dev string) {
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+dev+"/accept_dad", []byte("0"), 0)
+}
+
+// addAddr gives a device an address.
+func addAddr(link netlink.Link, p netip.Prefix) error {
+	a := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
+	if p.Addr().Is4() {
+		a.Flags = 0
+	}
+	if err := netlink.AddrAdd(link, a); err != nil {
+		return fmt.Errorf("address %v: %w", p, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

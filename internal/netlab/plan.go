@@ -16,13 +16,24 @@ const DefaultNetdev = "eth0"
 type Node struct {
 	Name   string
 	Netdev string // what the device is called in there
-	MTU    int    // of the device, bytes
+	MTU    int    // of the link: of the device and of the other end, bytes
 	Addrs  []netip.Prefix
+	// Routed says that the other end of the link is a router, which has the addresses
+	// Gateway4 and Gateway6 there, and not a switch.
+	Routed bool
 }
+
+// The router's addresses, the same on every link. They are of no use beyond the link, so
+// that nodes may have any others.
+var (
+	Gateway4 = netip.AddrFrom4([4]byte{169, 254, 77, 1})
+	Gateway6 = netip.MustParseAddr("fe80::77:1")
+)
 
 // Plan is the network of a topology file. A node has the address of the file, unless that
 // is a loopback address, which makes no sense here; and one of the other family, so that
-// every network carries both. The prefixes are such that all nodes are neighbours.
+// every network carries both. The prefixes are such that all nodes are neighbours, or none
+// in a routed network.
 func Plan(f *topology.File) ([]Node, error) {
 	nodes := make([]Node, len(f.Nodes))
 	addrs := make([][2]netip.Addr, len(f.Nodes)) // IPv4, IPv6
@@ -46,9 +57,13 @@ func Plan(f *topology.File) ([]Node, error) {
 		}
 	}
 	prefix := [2]int{commonBits(addrs, 0, 24), commonBits(addrs, 1, 64)}
+	routed := f.Form == topology.FormRouted
+	if routed {
+		prefix = [2]int{32, 128}
+	}
 	for i := range nodes {
 		n := &f.Nodes[i]
-		nodes[i] = Node{Name: n.Name, Netdev: n.Netdev, MTU: deviceMTU(n.MTU)}
+		nodes[i] = Node{Name: n.Name, Netdev: n.Netdev, MTU: deviceMTU(n.MTU), Routed: routed}
 		if n.Netdev == "" {
 			nodes[i].Netdev = DefaultNetdev
 		}

@@ -40,6 +40,17 @@ b eth0 1500 [10.77.0.1/24 fd77::1/0]
 	require.Contains(t, planOf(t, " - {name: n, count: 300}"), "n-255 eth0 1500 [10.77.1.0/23 fd77::ff/64]\n")
 }
 
+func TestRoutedPlan(t *testing.T) {
+	f, err := topology.Parse("t.yaml", []byte("version: 1\nnetwork: {form: routed}\nnodes: [{name: a, address: 10.0.0.1, mtu: 4096}, {name: b}]\n"))
+	require.NoError(t, err)
+	plan, err := Plan(f)
+	require.NoError(t, err)
+	require.Equal(t, "[10.0.0.1/32 fd77::1/128]", fmt.Sprint(plan[0].Addrs), "nobody is a neighbour")
+	require.Equal(t, "[10.77.0.1/32 fd77::2/128]", fmt.Sprint(plan[1].Addrs))
+	require.Equal(t, []int{4200, 1500}, []int{plan[0].MTU, plan[1].MTU}, "each link has its own")
+	require.True(t, plan[0].Routed && plan[1].Routed)
+}
+
 func TestPlanRefusesGroupAddress(t *testing.T) {
 	f, err := topology.Parse("t.yaml", []byte("version: 1\nnodes: [{name: a, address: 224.0.0.1}]\n"))
 	if err == nil {

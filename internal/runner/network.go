@@ -75,3 +75,25 @@ func plug(net *mem.Network, s *topology.Switch, index func(i int) mem.NodeIndex)
 	}
 	return nil
 }
+
+// changeLink carries out a SetLink.
+func changeLink(net *mem.Network, x *topology.Fault, index func(i int) mem.NodeIndex) (err error) {
+	cfg := linkConfig(&x.Link)
+	switch {
+	case x.Switches.N > 0:
+		for k := range x.Switches.N {
+			if err == nil {
+				err = net.SetPorts(mem.SwitchIndex(x.Switches.First+k), cfg)
+			}
+		}
+	case x.Pair.All:
+		err = net.SetCables(cfg)
+	default:
+		eachPair(x.Pair, func(i, j int) {
+			if err == nil {
+				err = net.SetCable(index(i), index(j), cfg)
+			}
+		})
+	}
+	return err
+}

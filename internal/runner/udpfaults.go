@@ -44,10 +44,13 @@ func (r *udpRun) stop() {
 // inject carries out a fault of the schedule.
 func (r *udpRun) inject(f *topology.Fault) {
 	switch f.Action {
-	case topology.Partition, topology.Heal, topology.SetImpairment:
+	case topology.Partition, topology.Heal, topology.SetImpairment, topology.SetLink:
+		if f.Action == topology.SetLink {
+			_ = r.ways.Change(f) // the file was checked
+		}
 		for i, a := range r.nodes {
 			for j, b := range r.nodes {
-				if i != j && f.Pair.Covers(i, j) {
+				if i != j && (f.Pair.Covers(i, j) || f.Switches.N > 0) {
 					r.setLink(f, i, j, a, gidOf(b.topo))
 				}
 			}
@@ -88,6 +91,11 @@ func (r *udpRun) injectFlow(f *topology.Fault, run *flowRun, receiver bool) {
 
 // setLink changes one direction, under the lock of its sender.
 func (r *udpRun) setLink(f *topology.Fault, i, j int, n *udpNode, dst ib.GID) {
+	if f.Action == topology.SetLink {
+		w := r.ways.Between(i, j)
+		_ = n.node.Do(func(*rvt.Device, vtime.Time) { n.impaired.SetWayFor(dst, w) })
+		return
+	}
 	l := r.file.LinkBetween(i, j)
 	if f.Action == topology.SetImpairment {
 		l.Impairment = f.Impairment

@@ -197,6 +197,8 @@ func (r *virtualRun) inject(f *topology.Fault) {
 		r.partition(f.Pair, f.Action == topology.Partition)
 	case topology.SetImpairment:
 		r.setImpairment(f)
+	case topology.SetLink: // the file was checked
+		_ = changeLink(r.world.Network(), f, func(i int) mem.NodeIndex { return r.nodes[i].Index })
 	case topology.KillNode, topology.RestartNode, topology.PortDown, topology.PortUp:
 		for i := f.Nodes.First; i < f.Nodes.First+f.Nodes.N; i++ {
 			r.injectNode(f, i)

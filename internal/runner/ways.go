@@ -17,8 +17,6 @@ import (
 // network of virtual time, asked by the clock of the wall. Its methods may be called from
 // any goroutine.
 type Ways struct {
-	file *topology.File
-
 	mu  sync.Mutex
 	net *mem.Network
 }
@@ -26,28 +24,35 @@ type Ways struct {
 // NewWays makes the network of a file whose nodes are numbered as there; the number after
 // the last stands for everybody else.
 func NewWays(f *topology.File, seed uint64) (*Ways, error) {
-	w := &Ways{file: f, net: mem.New(mem.Config{Seed: seed, Default: linkConfig(&f.Network)})}
+	w := &Ways{net: mem.New(mem.Config{Seed: seed, Default: linkConfig(&f.Network)})}
 	for i := range len(f.Nodes) + 1 {
 		// What the nodes' own addresses are does not matter here, and those of network
 		// devices come and go.
 		w.net.Attach(udp.GIDFromAddr(netip.AddrFrom16([16]byte{0xfd, 12: byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)})))
 	}
-	if err := joinNodes(w.net, f, func(i int) mem.NodeIndex { return mem.NodeIndex(i) }); err != nil {
+	if err := joinNodes(w.net, f, nodeIndex); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// Between is what lies between two nodes; nil if that takes neither time nor room.
+func nodeIndex(i int) mem.NodeIndex { return mem.NodeIndex(i) }
+
+// Between is what lies between two nodes; nil if that takes neither time nor room now.
 func (w *Ways) Between(i, j int) fabric.Way {
-	l := w.file.Network
-	if j < len(w.file.Nodes) {
-		l = w.file.LinkBetween(i, j)
-	}
-	if len(w.file.Switches) == 0 && l.Latency == 0 && l.Jitter == 0 && l.Bandwidth == 0 && l.MTU == 0 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.net.Instant(nodeIndex(i), nodeIndex(j)) {
 		return nil
 	}
-	return way{w, mem.NodeIndex(i), mem.NodeIndex(j)}
+	return way{w, nodeIndex(i), nodeIndex(j)}
+}
+
+// Change carries out a SetLink.
+func (w *Ways) Change(x *topology.Fault) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return changeLink(w.net, x, nodeIndex)
 }
 
 // way is Ways from one node to another.

@@ -135,6 +135,14 @@ func dropFlows(f *topology.File, r topology.Span) {
 	f.Faults = kept
 }
 
+// dropSwitches removes all switches, and the faults of their cables.
+func dropSwitches(f *topology.File) bool {
+	n := len(f.Switches)
+	f.Switches = nil
+	f.Faults = slices.DeleteFunc(slices.Clone(f.Faults), func(x topology.Fault) bool { return x.Switches.N > 0 })
+	return n > 0
+}
+
 // dropNodes removes nodes with their links, flows, faults and plugs.
 func dropNodes(f *topology.File, r topology.Span) {
 	for i := len(f.Flows) - 1; i >= 0; i-- {
@@ -194,7 +202,7 @@ func dropNodes(f *topology.File, r topology.Span) {
 // simplifications change the file as a whole; each returns whether there was something
 // to change.
 var simplifications = []func(f *topology.File) bool{
-	func(f *topology.File) bool { n := len(f.Switches); f.Switches = nil; return n > 0 },
+	dropSwitches,
 	func(f *topology.File) bool { return zero(&f.Network.Loss) },
 	func(f *topology.File) bool { return zero(&f.Network.Duplicate) },
 	func(f *topology.File) bool { return zero(&f.Network.Reorder) },

@@ -105,6 +105,7 @@ func decodeLive(d *decoder, v value, f *File, out *LiveFault) {
 	if x.node != "" {
 		x.Nodes, _ = d.nodes(f, "node", x.node)
 	}
+	d.finishLink(f, "", &x.faultEntry)
 	*out = LiveFault{Fault: x.Fault, Key: x.key, HasKey: x.hasKey}
 }
 
@@ -112,6 +113,13 @@ func decodeLive(d *decoder, v value, f *File, out *LiveFault) {
 func (i *Impairment) Summary() string {
 	var w fileWriter
 	return strings.Join(w.impairment(i), ", ")
+}
+
+// Summary is what a link has besides an impairment, in the words of a file; empty if it
+// takes no time and has no limits.
+func (l *Link) Summary() string {
+	var w fileWriter
+	return strings.Join(w.cable(l), ", ")
 }
 
 func liveNames() []string {

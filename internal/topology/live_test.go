@@ -32,6 +32,10 @@ func TestLiveFaults(t *testing.T) {
 	require.True(t, x.Pair.All)
 	require.Equal(t, 0.1, x.Impairment.Loss)
 	require.Equal(t, uint64(3), x.Impairment.Rules[0].Nth)
+	x = fault("{action: set_link, from: n1, to: g, bandwidth: 1Gbps, queue: 64KiB, latency: 3us, mtu: 512, ecn: {min: 1KiB, max: 2KiB}}")
+	require.Equal(t, Pair{From: One(0), To: Span{2, 3}}, x.Pair)
+	require.Equal(t, Link{Latency: 3 * time.Microsecond, Bandwidth: 1e9, Queue: 64 << 10, MTU: ib.MTU512, ECN: ECN{1 << 10, 2 << 10, 1}}, x.Link)
+	require.True(t, fault("{action: set_link}").Pair.All)
 	x = fault("{action: fail_post, node: n2, qpn: 0x11, count: 2}")
 	require.Equal(t, One(1), x.Nodes)
 	require.Equal(t, ib.QPN(0x11), x.QPN)
@@ -57,6 +61,9 @@ func TestBadLiveFaults(t *testing.T) {
 		"{action: kill_node}":                        `: key "node" is missing; action kill_node needs it`,
 		"{action: kill_node, node: n9}":              `node: unknown node "n9"; expected one of n1, n2, g`,
 		"{action: heal, loss: 1}":                    `loss: found a key that action heal does not take; expected only action, between, from, to`,
+		"{action: set_link, loss: 1}":                `loss: found a key that action set_link does not take; expected only action, between, from, to, switch, latency, jitter, bandwidth, queue, mtu, ecn`,
+		"{action: set_link, queue: 1MiB}":            `queue: found queue without a bandwidth; expected the key "bandwidth" too`,
+		"{action: set_link, switch: s}":              `switch: found switch "s"; expected none: this network has no switches`,
 		"{action: heal, from: n1}":                   `: found only one of "from" and "to"; expected both, or "between"`,
 		"{action: fail_post, node: n1, flow: f}":     `: unknown key "flow"`,
 		"{action: set_impairment, at: 1s}":           `: unknown key "at"`,

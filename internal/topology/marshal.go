@@ -29,7 +29,11 @@ func (f *File) Marshal(comment string) []byte {
 	for i := range f.Nodes {
 		w.entry(w.node(&f.Nodes[i]))
 	}
-	if keys := w.link(&f.Network); len(keys) > 0 {
+	net := w.link(&f.Network)
+	if f.Form == FormRouted {
+		net = append(net, "form: routed")
+	}
+	if keys := net; len(keys) > 0 {
 		w.line("\nnetwork: {%s}", strings.Join(keys, ", "))
 	}
 	w.section("links", len(f.Links), func(i int) []string {
@@ -126,6 +130,11 @@ func strictNames(c strict.Checks) (names []string) {
 
 // link writes what differs from a perfect link.
 func (w *fileWriter) link(l *Link) []string {
+	return append(w.cable(l), w.impairment(&l.Impairment)...)
+}
+
+// cable writes what a link has besides its impairment.
+func (w *fileWriter) cable(l *Link) []string {
 	var k keys
 	putKey(&k, "latency", l.Latency, 0)
 	putKey(&k, "jitter", l.Jitter, 0)
@@ -137,7 +146,7 @@ func (w *fileWriter) link(l *Link) []string {
 	if e := l.ECN; e != (ECN{}) {
 		k.add("ecn: {min: %d, max: %d, probability: %v}", e.Min, e.Max, e.Probability)
 	}
-	return append(k, w.impairment(&l.Impairment)...)
+	return k
 }
 
 // linkBeside writes a link that stands beside network, whose keys it would inherit.
@@ -336,7 +345,13 @@ func (w *fileWriter) fault(x *Fault) []string {
 	for _, key := range a.takes {
 		switch key {
 		case "between":
-			k = append(k, w.pair(x.Pair)...)
+			if x.Switches.N == 0 {
+				k = append(k, w.pair(x.Pair)...)
+			}
+		case "switch":
+			if x.Switches.N > 0 {
+				k.add("switch: %s", w.f.Switches[x.Switches.First].Name)
+			}
 		case "flow":
 			if x.Flows.N > 0 {
 				k.add("flow: %s", w.f.Flows[x.Flows.First].Name)
@@ -368,7 +383,7 @@ func (w *fileWriter) fault(x *Fault) []string {
 	if a.impaired {
 		k = append(k, w.impairment(&x.Impairment)...)
 	}
-	return k
+	return append(k, w.cable(&x.Link)...)
 }
 
 func (w *fileWriter) expect(e *Expect) []string {
@@ -468,6 +483,12 @@ func (p Pair) singles() (list []Pair) {
 // singles are the fault for each pair, flow or node that it happens to.
 func (x Fault) singles() (list []Fault) {
 	switch {
+	case x.Switches.N > 0:
+		for k := range x.Switches.N {
+			one := x
+			one.Switches = One(x.Switches.First + k)
+			list = append(list, one)
+		}
 	case slices.Contains(actionOf(x.Action).takes, "between"):
 		for _, p := range x.Pair.singles() {
 			one := x

@@ -28,6 +28,7 @@ func TestMarshalIsReadBack(t *testing.T) {
 		require.Equal(t, want.Flows, got.Flows)
 		require.Equal(t, want.Expect, got.Expect)
 		require.Equal(t, want.Network, got.Network)
+		require.Equal(t, want.Form, got.Form)
 		require.Equal(t, want.Switches, got.Switches)
 		require.Len(t, got.Schedule(), len(want.Schedule()))
 		require.Equal(t, string(want.Marshal("")), string(got.Plain().Marshal("")))

@@ -67,7 +67,7 @@ nodes:
   - {name: a, address: "[fd00::1]:4791", strict: [poison, cq_size], distinct_keys: true}
   - {name: b, address: fd00::2, mtu: 4096, profile: rxe, limits: {max_cqe: 500, max_sge: 3, max_inline: 100, max_rd_atomic: 4, max_srq_wr: 70}}
   - {name: g, count: 4, address: fd00::10}
-network: {latency: 1us, jitter: 2us, bandwidth: 10Gbps, queue: 1MiB, loss: 1%, duplicate: 0.02, reorder: 3%, reorder_delay: 4us, corrupt: 5%}
+network: {form: routed, latency: 1us, jitter: 2us, bandwidth: 10Gbps, queue: 1MiB, loss: 1%, duplicate: 0.02, reorder: 3%, reorder_delay: 4us, corrupt: 5%}
 links:
   - from: a
     to: b
@@ -76,6 +76,8 @@ links:
     rules:
       - {action: drop, opcode: UC_WRITE_LAST, psn: 0xffffff, nth: 3, every: 2, count: 0}
       - {action: delay, delay: 7us}
+switches:
+  - {name: tor, count: 2, nodes: [b]}
 traffic:
   - {name: x, size: 8..1KiB, count: 0, rate: 1Gbps, start: 1ms, path_mtu: 256, psn: 5, retry_cnt: 1, rnr_retry: 2, min_rnr_timer: 31, max_rd_atomic: 2, max_dest_rd_atomic: 1, rkey: no_access, verify: false, notify: event, fence: true}
   - {name: y, mix: {send: 3, write_imm: 1}, size: [8, 16], count: 7, depth: 8, qps: 2, bidirectional: true, signal: every 8, inline: true, solicited: true, recv_depth: 5, recv_size: 1KiB, receiver_delay: 3ms}
@@ -86,6 +88,8 @@ faults:
   - {at: 2ms, action: modify_qp_error, flow: y, qp: 1, side: receiver}
   - {at: 3ms, action: heal}
   - {at: 4ms, action: pause_receiver, flow: y}
+  - {at: 6ms, action: set_link, between: [a, g], latency: 3us, jitter: 1us, bandwidth: 5Gbps, queue: 64KiB, mtu: 512, ecn: {min: 1KiB, max: 2KiB}}
+  - {at: 7ms, action: set_link, switch: tor}
 expect:
   completions: {SUCCESS: 1.., WR_FLUSH_ERR: any}
   receives: {SUCCESS: ">=1"}
@@ -142,7 +146,11 @@ func TestEveryKey(t *testing.T) {
 		{At: 3 * time.Millisecond, Action: Heal, Pair: Pair{All: true}, Impairment: Impairment{ReorderDelay: defaultReorderDelay}, QP: -1, Count: 1, Status: ib.WCGeneralErr, Notify: true},
 		{At: 4 * time.Millisecond, Action: PauseReceiver, Impairment: Impairment{ReorderDelay: defaultReorderDelay}, Flows: One(1), QP: -1, Count: 1, Status: ib.WCGeneralErr, Notify: true},
 		{At: 5 * time.Millisecond, Action: KillNode, Impairment: Impairment{ReorderDelay: defaultReorderDelay}, Nodes: One(1), QP: -1, Count: 1, Status: ib.WCGeneralErr, Notify: true},
-	}, f.Faults)
+	}, f.Faults[:6])
+	require.Equal(t, Pair{From: One(0), To: Span{2, 4}, Both: true}, f.Faults[6].Pair)
+	require.Equal(t, Link{Latency: 3 * time.Microsecond, Jitter: time.Microsecond, Bandwidth: 5e9, Queue: 64 << 10, MTU: ib.MTU512, ECN: ECN{1 << 10, 2 << 10, 1}}, f.Faults[6].Link)
+	require.Equal(t, Span{0, 2}, f.Faults[7].Switches)
+	require.Len(t, f.Faults, 8)
 
 	most := Range{0, 9}
 	require.Equal(t, RunExpect{

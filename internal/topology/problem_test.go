@@ -171,7 +171,7 @@ func TestNodeLinkAndFaultProblems(t *testing.T) {
 		{nodes + "network: {rules: [{action: drop, opcode: @SEND_ONYL}]}\n", `network.rules[0].opcode: unknown packet opcode "SEND_ONYL"; expected one of ` + listed(opcodeNames) + `; did you mean "SEND_ONLY"?`},
 		{nodes + "network: {rules: [{action: drop, psn: @0x1000000}]}\n", `network.rules[0].psn: found "0x1000000"; expected a whole number from 0 to 16777215`},
 
-		{flows + "faults: [{at: 1ms, action: @explode}]\n", `faults[0].action: unknown action "explode"; expected one of partition, heal, set_impairment, modify_qp_error, pause_receiver, resume_receiver, kill_node, restart_node, port_down, port_up, revoke_key, cq_overflow, fail_post, complete_with, delay_completions, spurious_event`},
+		{flows + "faults: [{at: 1ms, action: @explode}]\n", `faults[0].action: unknown action "explode"; expected one of partition, heal, set_impairment, set_link, modify_qp_error, pause_receiver, resume_receiver, kill_node, restart_node, port_down, port_up, revoke_key, cq_overflow, fail_post, complete_with, delay_completions, spurious_event`},
 		{flows + "faults: [@{at: 1ms, action: kill_node}]\n", `faults[0]: key "node" is missing; action kill_node needs it`},
 		{flows + "faults: [{at: 1ms, action: kill_node, node: n1, flow: @f}]\n", `faults[0].flow: found a key that action kill_node does not take; expected only at, action, node`},
 		{flows + "faults: [{at: 1ms, action: heal, loss: @1}]\n", `faults[0].loss: found a key that action heal does not take; expected only at, action, between, from, to`},

@@ -79,10 +79,11 @@ func ParseSchedule(running *File, name string, b []byte) ([]LiveFault, error) {
 			list = f.Plain().Live()
 			for i := range list {
 				list[i].Fault = list[i].moved(move)
+				d.sameSwitch(&list[i].Fault, f, running)
 			}
 		}
 	} else {
-		e := scheduleEntry{File: File{Nodes: running.Nodes, Groups: running.Groups, Flows: running.Flows, Entries: running.Entries, Links: running.Links, Network: running.Network, Seed: 1, Timeout: DefaultTimeout}}
+		e := scheduleEntry{File: File{Nodes: running.Nodes, Groups: running.Groups, Flows: running.Flows, Entries: running.Entries, Links: running.Links, Switches: running.Switches, Network: running.Network, Seed: 1, Timeout: DefaultTimeout}}
 		d.names = namesOf(running)
 		d.flows = map[string]Span{}
 		for _, en := range running.Entries {
@@ -140,6 +141,21 @@ func (d *decoder) sameNodes(f, running *File) func(i int) int {
 		}
 	}
 	return func(i int) int { return at[f.Nodes[i].Name] }
+}
+
+// sameSwitch finds the switch of a fault of f in the running network, and reports it if it
+// is not there.
+func (d *decoder) sameSwitch(x *Fault, f, running *File) {
+	if x.Switches.N == 0 {
+		return
+	}
+	name := f.Switches[x.Switches.First].Name
+	i := slices.IndexFunc(running.Switches, func(s Switch) bool { return s.Name == name })
+	if i < 0 {
+		d.problem("switches", "found switch %q, which the network that runs does not have", name)
+		return
+	}
+	x.Switches.First = i
 }
 
 // moved is the fault where node i has another number. It is about single nodes.

@@ -14,6 +14,7 @@ type faultEntry struct {
 	pairNames
 	flow, node string
 	side       string
+	sw         string
 }
 
 var faultObject = object[faultEntry]{
@@ -42,8 +43,11 @@ var faultObject = object[faultEntry]{
 			put(positiveDuration, func(e *faultEntry) *time.Duration { return &e.Delay })},
 		{"event", "asynchronous event, or `COMPLETION`", "COMPLETION", "Event that is raised without a reason. `COMPLETION` is the notification of a completion queue.",
 			func(d *decoder, v value, e *faultEntry) { e.Event, e.Notify = spuriousEvent(d, v) }},
+		{"switch", "switch name", "none", "The switch, or all of an entry, whose cables change: those to its nodes, and those to and from other switches.",
+			put(name, func(e *faultEntry) *string { return &e.sw })},
 	}, pairFields(func(e *faultEntry) *pairNames { return &e.pairNames })...),
-		impaired(func(e *faultEntry) *Impairment { return &e.Impairment })...),
+		append(lift(linkFields, func(e *faultEntry) *Link { return &e.Link }),
+			impaired(func(e *faultEntry) *Impairment { return &e.Impairment })...)...),
 }
 
 // faultAction says what an action does and which keys it takes beside at and action.
@@ -60,10 +64,20 @@ func (a *faultAction) atEnds() bool { return slices.Contains(a.takes, "flow") }
 
 var pairKeys = []string{"between", "from", "to"}
 
+// linkChange are the keys of SetLink.
+var linkChange = func() []string {
+	keys := append(slices.Clone(pairKeys), "switch")
+	for _, f := range linkFields {
+		keys = append(keys, f.key)
+	}
+	return keys
+}()
+
 var faultActions = []faultAction{
 	{Partition, "No packet passes between the nodes until `heal`. Without nodes: between any.", nil, pairKeys, false},
 	{Heal, "Ends a partition of the same nodes. Without nodes: every partition.", nil, pairKeys, false},
 	{SetImpairment, "From now on `loss`, `duplicate`, `reorder`, `corrupt` and `rules` between the nodes are as given here; what is not given is off. Without nodes: between any.", nil, pairKeys, true},
+	{SetLink, "From now on the keys of a link between the nodes, or at a switch, are as given here; what is not given is as on a link without keys: no latency, no limits. What goes wrong there stays. Without nodes: between any, and from nodes to switches. Packets that wait already keep their times.", nil, linkChange, false},
 	{ModifyQPError, "The program moves its queue pairs to the state ERR.", nil, []string{"flow", "qp", "side", "node", "qpn"}, false},
 	{PauseReceiver, "The flow's receiver posts no more receives.", nil, []string{"flow", "node"}, false},
 	{ResumeReceiver, "It posts receives again.", nil, []string{"flow", "node"}, false},
@@ -141,6 +155,7 @@ func (d *decoder) finishFault(f *File, path string, x *faultEntry) bool {
 		ok = ok && good
 	}
 	ok = d.checkEnds(a, path) && ok
+	ok = d.finishLink(f, path, x) && ok
 	if x.flow != "" {
 		ok = d.resolveFaultFlow(f, path, x) && ok
 	}

@@ -40,7 +40,7 @@ var fileObject = object[fileEntry]{
 			put(positiveDuration, func(f *fileEntry) *time.Duration { return &f.Timeout })},
 		{"defaults", "mapping", "none", "Keys that several nodes or flows share.", func(_ *decoder, v value, f *fileEntry) { f.defaults = v }},
 		{"nodes", "list", required, "The machines, and groups of machines.", func(_ *decoder, v value, f *fileEntry) { f.nodes = v }},
-		{"network", "mapping", "perfect", "The network between all nodes.", func(d *decoder, v value, f *fileEntry) { networkObject.decode(d, v, &f.Network) }},
+		{"network", "mapping", "perfect", "The network between all nodes.", func(d *decoder, v value, f *fileEntry) { networkObject.decode(d, v, &f.File) }},
 		{"links", "list", "none", "Pairs of nodes whose network differs.", func(_ *decoder, v value, f *fileEntry) { f.links = v }},
 		{"switches", "list", "none", "Switches between the nodes.", func(_ *decoder, v value, f *fileEntry) { f.switches = v }},
 		{"traffic", "list", "none", "The flows, and patterns of flows.", func(_ *decoder, v value, f *fileEntry) { f.traffic = v }},
@@ -96,7 +96,7 @@ next:
 
 // decodeFile reads the whole file into one File.
 func decodeFile(d *decoder, root value) *File {
-	e := &fileEntry{File: File{Path: d.file, Seed: 1, Timeout: DefaultTimeout}}
+	e := &fileEntry{File: File{Path: d.file, Seed: 1, Timeout: DefaultTimeout, Form: FormBridge}}
 	e.Network = Link{Pair: Pair{All: true}, Impairment: Impairment{ReorderDelay: defaultReorderDelay}}
 	e.Expect = RunExpect{Expect: Expect{AllComplete: true, DataOK: true}}
 	fileObject.decode(d, root, e)

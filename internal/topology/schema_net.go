@@ -195,10 +195,13 @@ func impaired[T any](dst func(*T) *Impairment) []field[T] {
 
 const defaultReorderDelay = 100 * time.Microsecond
 
-var networkObject = object[Link]{
-	title:  "network",
-	doc:    "The network between every pair of nodes that `links` does not name. On sockets the adapters hold packets back for as long, on top of what the machine takes, and at most 16384 of each node wait.",
-	fields: append(append([]field[Link]{}, linkFields...), impaired(func(l *Link) *Impairment { return &l.Impairment })...),
+var networkObject = object[File]{
+	title: "network",
+	doc:   "The network between every pair of nodes that `links` does not name. On sockets the adapters hold packets back for as long, on top of what the machine takes, and at most 16384 of each node wait.",
+	fields: append(append([]field[File]{
+		{"form", "`bridge`, `routed`", "bridge", "What joins the namespaces of `netns up`: a switch that all are neighbours at, or a router, to which each node has a link of its own and through which it reaches the others. Nothing else uses it.",
+			put(oneOf("form", FormBridge, FormRouted), func(f *File) *Form { return &f.Form })},
+	}, lift(linkFields, func(f *File) *Link { return &f.Network })...), impaired(func(f *File) *Impairment { return &f.Network.Impairment })...),
 }
 
 // linkEntry is an entry of links while it is read.

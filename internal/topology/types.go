@@ -21,6 +21,7 @@ type File struct {
 	Nodes    []Node        // groups are written out
 	Groups   []Group       // entries of nodes, one node or several
 	Network  Link          // every pair of nodes that no entry of Links names
+	Form     Form          // of the network between namespaces
 	Links    []Link
 	Switches []Switch // groups are written out
 	Flows    []Flow   // "traffic" in the file, patterns written out
@@ -29,6 +30,15 @@ type File struct {
 	Random   RandomFaults
 	Expect   RunExpect
 }
+
+// Form is what joins nodes that are in network namespaces.
+type Form string
+
+// The forms of a network.
+const (
+	FormBridge Form = "bridge" // one switch: all nodes are neighbours
+	FormRouted Form = "routed" // a router with a link to each node
+)
 
 // Span is a run of things by index: First and the N-1 after it.
 type Span struct{ First, N int }
@@ -309,8 +319,10 @@ const (
 type Fault struct {
 	At         time.Duration // since the start of the run
 	Action     FaultAction
-	Pair       Pair       // Partition, Heal, SetImpairment
+	Pair       Pair       // Partition, Heal, SetImpairment, SetLink
 	Impairment Impairment // SetImpairment
+	Link       Link       // SetLink; its Pair and Impairment mean nothing
+	Switches   Span       // SetLink: by index into File.Switches, in place of Pair
 	Flows      Span       // by index into File.Flows: those it happens to
 	QP         int        // which QP of each flow, from 0; -1: all
 	Receiver   bool       // at the flow's receiver, else at its sender
@@ -370,6 +382,7 @@ const (
 	Partition      FaultAction = "partition"
 	Heal           FaultAction = "heal"
 	SetImpairment  FaultAction = "set_impairment"
+	SetLink        FaultAction = "set_link"
 	ModifyQPError  FaultAction = "modify_qp_error"
 	PauseReceiver  FaultAction = "pause_receiver"
 	ResumeReceiver FaultAction = "resume_receiver"
@@ -447,6 +460,19 @@ func (f *File) LinkBetween(from, to int) Link {
 	l := f.Network
 	l.Pair = Pair{From: One(from), To: One(to)}
 	return l
+}
+
+// NameOf is how the file calls nodes: the name of a node or of a group.
+func (f *File) NameOf(s Span) string {
+	if s.N == 1 {
+		return f.Nodes[s.First].Name
+	}
+	for i := range f.Groups {
+		if f.Groups[i].Nodes == s {
+			return f.Groups[i].Name
+		}
+	}
+	return ""
 }
 
 // NodeIndex returns the index of the node of that name, or -1.

@@ -145,6 +145,46 @@ func TestCaptureBetweenNamespaces(t *testing.T) {
 	shark.until("10.77.0.2\t4")
 }
 
+// TestRoutedNamespaces joins nodes by a router, which is between them and lowers the hop
+// limit of what it forwards.
+func TestRoutedNamespaces(t *testing.T) {
+	need(t, "ib_write_bw", "rping", "tshark")
+	for name, cred := range map[string]*syscall.Credential{"as we are": nil, "user": unprivileged()} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "routed.yaml")
+			require.NoError(t, os.WriteFile(file, []byte("version: 1\nnetwork: {form: routed}\nnodes: [{name: n1}, {name: n2, mtu: 4096}]\n"), 0o644))
+			require.NoError(t, os.Chmod(filepath.Dir(file), 0o755))
+			require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(file)), 0o755))
+			s := network(t, cred, file)
+			require.Contains(t, s.run("n1", "ip", "route", "get", "10.77.0.2"), "via 169.254.77.1 dev eth0")
+			require.Contains(t, s.run("n1", "ip", "-6", "route", "get", "fd77::2"), "via fe80::77:1 dev eth0")
+			require.Contains(t, s.run("n1", "ibv_devinfo", "-v"), "active_mtu:\t\t1024")
+			require.Contains(t, s.run("n2", "ibv_devinfo", "-v"), "active_mtu:\t\t4096")
+			var shark *running
+			if cred == nil {
+				shark = s.start("n1", "tshark", "-l", "-n", "-i", "eth0", "-Y", "infiniband", "-T", "fields", "-e", "ip.src", "-e", "ip.ttl", "-e", "ipv6.hlim", "-c", "30")
+				shark.until("Capturing on")
+			}
+			for _, gid := range []string{"1", "2"} {
+				s.meetBetween("ib_write_bw", "-d", "rvt0", "-x", gid, "-F", "-n", "20", "-s", "8192")
+			}
+			if shark != nil {
+				shark.until("10.77.0.1\t255")
+				shark.until("10.77.0.2\t254")
+			}
+			server := s.start("n2", "rping", "-s", "-a", "fd77::2", "-C", "3", "-p", "18516")
+			s.listens(server, "n2", 1)
+			s.run("n1", "rping", "-c", "-a", "fd77::2", "-C", "3", "-p", "18516")
+			require.NoError(t, server.wait(), server.output())
+
+			kept := s.kept()
+			said, err := s.command(t.Context(), "netns", "down").CombinedOutput()
+			require.NoError(t, err, "%s", said)
+			s.nothingLeft(kept)
+		})
+	}
+}
+
 // traffic is a program that sends all the time, until the test ends.
 type traffic struct {
 	s              *site

@@ -20,7 +20,7 @@ func TestProgramEngine(t *testing.T) {
 		{"Ls", TestLs}, {"KilledPrograms", TestKilledPrograms}, {"PeerIsKilled", TestPeerIsKilled},
 		{"StoppedProgramHoldsUpNobody", TestStoppedProgramHoldsUpNobody}, {"DaemonGoes", TestDaemonGoes},
 		{"ManyProgramsAtOnce", TestManyProgramsAtOnce}, {"OrdinaryUser", TestOrdinaryUser}, {"LossyNetwork", TestLossyNetwork},
-		{"PreloadIsKept", TestPreloadIsKept}, {"FaultsOfTheNetwork", TestFaultsOfTheNetwork}, {"NodeDiesAndComesBack", TestNodeDiesAndComesBack},
+		{"PreloadIsKept", TestPreloadIsKept}, {"FaultsOfTheNetwork", TestFaultsOfTheNetwork}, {"LinkChanges", TestLinkChanges}, {"NodeDiesAndComesBack", TestNodeDiesAndComesBack},
 		{"FaultsOfVerbs", TestFaultsOfVerbs}, {"SpuriousEvents", TestSpuriousEvents}, {"MulticastJoin", TestMulticastJoin},
 	} {
 		t.Run(c.name, c.test)
