@@ -221,7 +221,7 @@ func bindNetdev(c *daemon.Config, arg string) error {
 
 // runDaemon runs a daemon until a signal or rvtsim down ends it. ready is called once
 // programs can attach.
-func runDaemon(ctx context.Context, c daemon.Config, log io.Writer, ready func(*daemon.Daemon)) error {
+func runDaemon(ctx context.Context, c daemon.Config, log io.Writer, ready func(*daemon.Daemon) error) error {
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -233,7 +233,10 @@ func runDaemon(ctx context.Context, c daemon.Config, log io.Writer, ready func(*
 	for _, n := range d.Report().Nodes {
 		c.Log.Info("node", "name", n.Name, "address", n.Address, "device", n.Device, "profile", n.Profile, "mtu", n.MTU)
 	}
-	ready(d)
+	if err := ready(d); err != nil {
+		d.Close()
+		return envErr(err)
+	}
 	d.Wait(ctx)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -83,6 +84,7 @@ everything that "netns up" has made, also when the daemon was killed.`,
 				return envErr(err)
 			}
 			if n == nil {
+				_ = daemon.Sweep(name) // of one that was killed before it could write its network down
 				return envErr(fmt.Errorf("network %q: there is none", name))
 			}
 			programs := netlab.Programs(n.Inodes, n.ID)
@@ -90,15 +92,9 @@ everything that "netns up" has made, also when the daemon was killed.`,
 				fmt.Fprintf(cmd.OutOrStdout(), "ended %s (process %d)\n", p.Comm, p.PID)
 			}
 			netlab.End(programs)
-			err = daemon.Stop(daemon.SocketPath(name))
-			// One that is killed at this moment may still have answered the call, by closing it.
-			if err == nil || errors.Is(err, daemon.ErrNotRunning) {
-				err = daemon.Sweep(name)
-			}
-			if err != nil {
+			if err := stopForGood(name); err != nil {
 				return envErr(fmt.Errorf("daemon %q: %w", name, err))
 			}
-			daemon.Forget(name)
 			return nil
 		},
 	}
@@ -106,12 +102,35 @@ everything that "netns up" has made, also when the daemon was killed.`,
 	return cmd
 }
 
+// stopForGood ends a daemon and removes what is left of it. One that is only starting is
+// asked until it answers, or has ended.
+func stopForGood(name string) error {
+	for end := time.Now().Add(downFor); ; time.Sleep(20 * time.Millisecond) {
+		err := daemon.Stop(daemon.SocketPath(name))
+		// One that is killed at this moment may still have answered the call, by closing it.
+		if err == nil || errors.Is(err, daemon.ErrNotRunning) {
+			err = daemon.Sweep(name)
+		}
+		if !errors.Is(err, daemon.ErrRunning) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// downFor is how long down waits for a daemon that starts.
+const downFor = 5 * time.Second
+
 // buildNetwork makes the namespaces, and moves the nodes there. The function that it
 // returns undoes it.
 func (f *daemonFlags) buildNetwork(c *daemon.Config) (down func(), err error) {
 	t := c.Topology
 	if t == nil {
 		t = plainTopology(c)
+	}
+	if left, err := daemon.Kept(c.Name); err == nil && left != nil {
+		if p := netlab.Programs(left.Inodes, left.ID); len(p) > 0 {
+			return nil, fmt.Errorf("network %q is there, with %s (process %d) in it; \"rvtsim netns down\" ends it", c.Name, p[0].Comm, p[0].PID)
+		}
 	}
 	nodes, err := netlab.Plan(t)
 	if err != nil {
@@ -128,17 +147,16 @@ func (f *daemonFlags) buildNetwork(c *daemon.Config) (down func(), err error) {
 	var id [8]byte
 	_, _ = rand.Read(id[:])
 	rec := daemon.Network{ID: hex.EncodeToString(id[:])}
-	if rec.Inodes, err = net.Inodes(); err == nil {
-		err = rec.Keep(c.Name)
-	}
-	if err != nil {
+	if rec.Inodes, err = net.Inodes(); err != nil {
 		net.Close()
 		return nil, err
 	}
-	c.Network = rec.ID
+	c.Network = rec
 	return func() {
+		if len(netlab.Programs(rec.Inodes, rec.ID)) == 0 {
+			rec.Forget(c.Name) // else netns down ends them
+		}
 		net.Close()
-		daemon.Forget(c.Name)
 	}, nil
 }
 

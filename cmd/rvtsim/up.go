@@ -36,7 +36,10 @@ is in the directory of its control socket, which is printed.`,
 			if !foreground {
 				return f.upInBackground(cmd.OutOrStdout())
 			}
-			return tell(ready, f.upHere(cmd, ready))
+			if err := f.upHere(cmd, ready); err != nil {
+				return tell(ready, err)
+			}
+			return nil
 		},
 	}
 	f.add(cmd)
@@ -78,28 +81,33 @@ func (f *daemonFlags) upHere(cmd *cobra.Command, ready bool) error {
 		}
 		defer down()
 	}
-	return runDaemon(cmd.Context(), c, cmd.ErrOrStderr(), func(d *daemon.Daemon) {
+	return runDaemon(cmd.Context(), c, cmd.ErrOrStderr(), func(d *daemon.Daemon) error {
 		if ready {
-			_ = tell(true, nil)
-			return
+			return tell(true, nil)
 		}
 		r := d.Report()
 		printUp(cmd.OutOrStdout(), &r)
+		return nil
 	})
 }
 
-// tell passes the outcome of starting to the parent, once, and returns it.
+// told says that the parent has been told.
+var told bool
+
+// tell passes the outcome of starting to the parent, once, and returns it. A parent who is
+// gone is an error: nobody knows then that there is a daemon.
 func tell(ready bool, err error) error {
-	if !ready {
+	if !ready || told {
 		return err
 	}
+	told = true
 	w := os.NewFile(readyFD, "ready")
 	defer w.Close()
 	if err != nil {
 		fmt.Fprintln(w, err)
-	} else {
-		fmt.Fprintln(w)
+		return err
 	}
+	_, err = fmt.Fprintln(w)
 	return err
 }
 

@@ -36,9 +36,7 @@ func newAttached(h *hosted, token uint64) (*attached, error) {
 		return nil, err
 	}
 	a.rings = &legator{rings: r, heir: h.heir, context: token}
-	if h.seat.Index > 0 {
-		a.rings.own = &legacy{Estate: uverbs.Estate{ABI: h.abi, Objects: map[uint32]uverbs.Bequest{}}, memory: r.fd}
-	}
+	a.rings.own = &legacy{Estate: uverbs.Estate{ABI: h.abi, Objects: map[uint32]uverbs.Bequest{}}, memory: r.fd}
 	h.heir.tell(&heirMessage{Op: heirOpen, Context: token, ABI: h.abi}, r.fd)
 	if a.efd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		a.rings.close()

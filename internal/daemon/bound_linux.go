@@ -45,8 +45,8 @@ type bound struct {
 }
 
 // hostBound opens a node on the network device that cfg names.
-func hostBound(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted, <-chan struct{})) (*hosted, error) {
-	h := newHosted(cfg, d, l, moved)
+func hostBound(cfg NodeConfig, abi string, d *desk, l *loop, n news) (*hosted, error) {
+	h := newHosted(cfg, d, l, n)
 	b := &bound{h: h, log: d.log, quit: make(chan struct{}), done: make(chan struct{}), table: gidtable.New(gidtable.Size)}
 	opened := make(chan error)
 	go func() {
@@ -148,7 +148,7 @@ func (b *bound) follow() {
 			b.again = time.After(time.Second)
 		default:
 			b.apply(s)
-			b.h.moved(b.h, b.quit)
+			b.h.news.moved(b.h, b.quit)
 		}
 	}
 }
@@ -263,6 +263,7 @@ func (b *bound) gone() {
 	})
 	_ = b.h.updateView()
 	_ = b.h.node.Close()
+	b.h.news.gone(b.h)
 }
 
 // gidsOf are the GIDs of a table.

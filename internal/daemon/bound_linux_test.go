@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/internal/netlab/nstest"
+	"github.com/rvtsim/rvtsim/internal/topology"
 )
 
 func TestMain(m *testing.M) { nstest.Main(m) }
@@ -194,4 +195,16 @@ func TestDeviceThatCannotBe(t *testing.T) {
 	n2.Name = "n2"
 	_, err = Start(Config{ABI: "rxe", Nodes: []NodeConfig{n, n2}})
 	require.ErrorContains(t, err, `nodes "n1" and "n2" have the same network device nothere`)
+}
+
+// TestDeviceMovesWhileOthersOpen: a change of a node's addresses that is noticed before all
+// nodes are open is no matter; what it would change is seen to when they are.
+func TestDeviceMovesWhileOthersOpen(t *testing.T) {
+	d := onDevice(t, newDevice(t, 1500))
+	f, err := topology.Parse("t.yaml", []byte("version: 1\nnodes: [{name: n1}, {name: n2}]\n"))
+	require.NoError(t, err)
+	d.faults.mu.Lock()
+	d.faults.file = f
+	d.faults.mu.Unlock()
+	d.faults.moved(d.all()[0], nil)
 }

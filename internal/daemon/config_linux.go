@@ -74,9 +74,9 @@ type Config struct {
 	// Topology is the file that describes Nodes, in the same order, and the links between
 	// them; nil if there is none.
 	Topology *topology.File
-	// Network is the id of the network of namespaces that the nodes are in; empty if they
-	// are not in one of the daemon's own.
-	Network string
+	// Network is the network of namespaces that the nodes are in; without an ID if they are
+	// not in one of the daemon's own. The daemon writes it down.
+	Network Network
 	// AllowUIDs lists users besides the daemon's own whose programs may attach;
 	// AllowAny lets everybody's.
 	AllowUIDs []int

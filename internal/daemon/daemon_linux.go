@@ -91,6 +91,11 @@ func (d *Daemon) open() error {
 		return err
 	}
 	_ = os.RemoveAll(viewDir(d.cfg.Name)) // of one that was killed
+	if n := &d.cfg.Network; n.ID != "" {
+		if err := n.keep(d.cfg.Name); err != nil {
+			return err
+		}
+	}
 	d.heir = startHeir(d.log)
 	if d.faults, err = newFaults(d); err != nil {
 		return err
@@ -283,7 +288,7 @@ func (d *Daemon) startLoops() error {
 }
 
 func (d *Daemon) host(nc NodeConfig) (*hosted, error) {
-	h, err := host(nc, d.cfg.ABI, d.desk, d.loopOf(nc.Name), d.faults.moved)
+	h, err := host(nc, d.cfg.ABI, d.desk, d.loopOf(nc.Name), news{d.faults.moved, d.bereave})
 	if err == nil {
 		h.heir, h.abi = d.heir, d.cfg.ABI
 	}
@@ -300,6 +305,7 @@ func (d *Daemon) kill(i int) error {
 	h.fatal()
 	h.unbind()
 	err := h.node.Close()
+	d.bereave(h)
 	d.dismiss(h)
 	return err
 }

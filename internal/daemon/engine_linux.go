@@ -99,7 +99,7 @@ func (e *Engine) start(granted []byte, port int) error {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	e.h = newHosted(g.Node, newDesk(log), nil, nil)
+	e.h = newHosted(g.Node, newDesk(log), nil, news{})
 	e.h.seat = g.Seat
 	if err := e.h.startAt(p, g.ABI); err != nil {
 		_ = p.Close()

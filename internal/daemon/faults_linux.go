@@ -167,8 +167,8 @@ func (f *faults) moved(h *hosted, stop <-chan struct{}) {
 	}
 	defer f.mu.Unlock()
 	at := slices.Index(f.d.all(), h)
-	if at < 0 {
-		return // it is being opened
+	if at < 0 || len(f.d.all()) < len(f.file.Nodes) {
+		return // it is being opened, or another one is: start sees to all
 	}
 	for i := range f.file.Nodes {
 		_ = f.install(i, func(j int) bool {

@@ -136,7 +136,7 @@ type legator struct {
 	*rings
 	heir    *heir
 	context uint64
-	own     *legacy // in an engine, which outlives the daemon: it needs no heir
+	own     *legacy // for a device that goes away while its daemon stays
 	// leaving says that the program stays and the daemon goes: what it frees for itself
 	// is still there for the program.
 	leaving atomic.Bool
@@ -146,18 +146,14 @@ var _ uverbs.Heir = (*legator)(nil)
 
 // Bequeath implements uverbs.Heir.
 func (l *legator) Bequeath(handle uint32, b uverbs.Bequest) {
-	if l.own != nil {
-		l.own.Objects[handle] = b
-	}
+	l.own.Objects[handle] = b
 	l.heir.tell(&heirMessage{Op: heirSet, Context: l.context, Handle: handle, Object: b})
 }
 
 // Withdraw implements uverbs.Heir.
 func (l *legator) Withdraw(handle uint32) {
 	if !l.leaving.Load() {
-		if l.own != nil {
-			delete(l.own.Objects, handle)
-		}
+		delete(l.own.Objects, handle)
 		l.heir.tell(&heirMessage{Op: heirDrop, Context: l.context, Handle: handle})
 	}
 }
@@ -199,6 +195,7 @@ type legacy struct {
 	uverbs.Estate
 	memory int
 	events []int
+	mapped [][]byte
 }
 
 func (in *inheritance) run(s *seqSocket) {
@@ -256,6 +253,10 @@ func (c *legacy) settle(fatal bool) {
 		}
 	}
 	c.Settle(c.at)
+	for _, b := range c.mapped {
+		_ = unix.Munmap(b)
+	}
+	c.mapped = nil
 	if !fatal {
 		return
 	}
@@ -264,11 +265,26 @@ func (c *legacy) settle(fatal bool) {
 	}
 }
 
-// at maps a ring. The mapping lasts as long as this process.
+// at maps a ring, until the end of settle.
 func (c *legacy) at(off uint64, size int) []byte {
 	b, err := unix.Mmap(c.memory, int64(off), size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil
 	}
+	c.mapped = append(c.mapped, b)
 	return b
+}
+
+// bereave completes with errors what is outstanding at a node that has been closed while its
+// programs go on, who would wait for ever. From then on their posts fail, and what they read
+// events from reads as closed.
+func (d *Daemon) bereave(h *hosted) {
+	d.mu.Lock() // a context that is in the map keeps its rings
+	defer d.mu.Unlock()
+	for _, a := range d.contexts {
+		if a.h == h && a.rings != nil {
+			a.rings.own.settle(false)
+			a.ctx.Close() // nobody waits for events for ever, either
+		}
+	}
 }

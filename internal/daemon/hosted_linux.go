@@ -43,9 +43,7 @@ type hosted struct {
 	looking  sync.WaitGroup
 	bound    *bound           // what follows the node's network device, nil if it has an address
 	impaired *fabric.Impaired // the port, with the faults of the network
-	// moved is told when the node's addresses have changed; it gives up when the channel is
-	// closed.
-	moved func(*hosted, <-chan struct{})
+	news     news
 
 	viewMu sync.Mutex  // guards what follows: the view is written again when the port changes
 	root   string      // the node's view of sysfs and /dev
@@ -65,14 +63,22 @@ var _ uverbs.Host = (*hosted)(nil)
 
 // newHosted returns a node that is not open. l drives it; nil means that it drives itself
 // as its program lets it.
-func newHosted(cfg NodeConfig, d *desk, l *loop, moved func(*hosted, <-chan struct{})) *hosted {
-	return &hosted{cfg: cfg, desk: d, loop: l, moved: moved, stop: make(chan struct{})}
+func newHosted(cfg NodeConfig, d *desk, l *loop, n news) *hosted {
+	return &hosted{cfg: cfg, desk: d, loop: l, news: n, stop: make(chan struct{})}
+}
+
+// news is whom a node tells what becomes of its network device.
+type news struct {
+	// moved is told when the node's addresses have changed; it gives up when the channel is
+	// closed.
+	moved func(*hosted, <-chan struct{})
+	gone  func(*hosted) // the device is gone, and the node is closed
 }
 
 // host opens the node's port and starts it.
-func host(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted, <-chan struct{})) (*hosted, error) {
+func host(cfg NodeConfig, abi string, d *desk, l *loop, n news) (*hosted, error) {
 	if cfg.Netdev != "" {
-		return hostBound(cfg, abi, d, l, moved)
+		return hostBound(cfg, abi, d, l, n)
 	}
 	pc := udp.DefaultConfig(udp.GIDFromAddr(cfg.Address.Addr()))
 	pc.Port, pc.Now = cfg.Address.Port(), node.Now
@@ -80,7 +86,7 @@ func host(cfg NodeConfig, abi string, d *desk, l *loop, moved func(*hosted, <-ch
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", cfg.Name, err)
 	}
-	h := newHosted(cfg, d, l, moved)
+	h := newHosted(cfg, d, l, n)
 	h.udp, h.port, h.segments = port, pc, port.Details().GSOSegments
 	if err := h.startAt(port, abi); err != nil {
 		_ = port.Close()

@@ -17,19 +17,18 @@ type Network struct {
 
 func networkPath(name string) string { return filepath.Join(Dir(), name+".network") }
 
-// Keep writes down that the network belongs to the daemon of that name.
-func (n *Network) Keep(name string) error {
+// keep writes down that the network belongs to the daemon of that name, which has the name
+// to itself.
+func (n *Network) keep(name string) error {
 	b, err := json.Marshal(n)
 	if err != nil {
-		return err
-	}
-	if err := MakeDir(); err != nil {
 		return err
 	}
 	return writeFile(networkPath(name), string(b))
 }
 
-// Kept reads what Keep wrote; nil if there is nothing.
+// Kept reads what a daemon of that name has written down of its network; nil if there is
+// nothing.
 func Kept(name string) (*Network, error) {
 	b, err := os.ReadFile(networkPath(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,16 +44,28 @@ func Kept(name string) (*Network, error) {
 	return n, nil
 }
 
-// Forget removes what Keep wrote.
-func Forget(name string) { _ = os.Remove(networkPath(name)) }
+// Forget removes what was kept of this network, unless a daemon of that name runs: it may
+// have another one.
+func (n *Network) Forget(name string) {
+	f, err := lockName(name)
+	if err != nil {
+		return
+	}
+	if kept, err := Kept(name); err == nil && kept != nil && kept.ID == n.ID {
+		_ = os.Remove(networkPath(name))
+	}
+	unlockName(name, f)
+}
 
-// Sweep removes the files of a daemon that was killed. The error is ErrRunning if it was
-// not.
+// Sweep removes the files of a daemon that was killed, and what it kept of its network. The
+// error is ErrRunning if it was not.
 func Sweep(name string) error {
 	f, err := lockName(name)
 	if err != nil {
 		return err
 	}
+	_ = os.Remove(networkPath(name))
+	_ = os.Remove(networkPath(name) + newSuffix) // half written
 	_ = os.Remove(SocketPath(name))
 	_ = os.RemoveAll(viewDir(name))
 	unlockName(name, f)

@@ -103,7 +103,7 @@ func OwnUserNS() string {
 
 // Report describes the daemon as it is now.
 func (d *Daemon) Report() Report {
-	r := Report{Name: d.cfg.Name, PID: os.Getpid(), Socket: d.Socket(), ABI: d.cfg.ABI, Network: d.cfg.Network, UserNS: OwnUserNS(), Started: d.started, Nodes: []NodeReport{}}
+	r := Report{Name: d.cfg.Name, PID: os.Getpid(), Socket: d.Socket(), ABI: d.cfg.ABI, Network: d.cfg.Network.ID, UserNS: OwnUserNS(), Started: d.started, Nodes: []NodeReport{}}
 	for _, h := range d.all() {
 		r.Nodes = append(r.Nodes, d.reportNode(h))
 	}

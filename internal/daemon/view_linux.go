@@ -93,11 +93,14 @@ func (h *hosted) path(top, rel string) string {
 }
 
 // writeFile puts a file in place in one step: programs may be reading the old one.
+// newSuffix is of files that are not complete.
+const newSuffix = ".new"
+
 func writeFile(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	tmp := path + ".new"
+	tmp := path + newSuffix
 	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
 		return err
 	}

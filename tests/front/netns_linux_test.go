@@ -3,7 +3,6 @@ package front
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -162,7 +161,7 @@ func TestRoutedNamespaces(t *testing.T) {
 			require.Contains(t, s.run("n2", "ibv_devinfo", "-v"), "active_mtu:\t\t4096")
 			var shark *running
 			if cred == nil {
-				shark = s.start("n1", "tshark", "-l", "-n", "-i", "eth0", "-Y", "infiniband", "-T", "fields", "-e", "ip.src", "-e", "ip.ttl", "-e", "ipv6.hlim", "-c", "30")
+				shark = s.start("n1", "tshark", "-l", "-n", "-i", "eth0", "-f", "udp port 4791", "-T", "fields", "-e", "ip.src", "-e", "ip.ttl")
 				shark.until("Capturing on")
 			}
 			for _, gid := range []string{"1", "2"} {
@@ -277,5 +276,22 @@ func TestDeviceChangesUnderTraffic(t *testing.T) {
 	f.stops() // its packets have a payload of 1024
 	ip("link set eth0 mtu 1500")
 	f.flows()
-	require.Zero(t, exitCode(exec.Command("kill", strconv.Itoa(f.client.cmd.Process.Pid)).Run()))
+
+	ip("link set eth0 down")
+	ip("link set eth0 name eth9")
+	ip("link set eth9 up")
+	events.until("PORT_ACTIVE")
+	f.flows()
+	require.Equal(t, "eth9\n", s.run("n2", "cat", "/sys/class/infiniband/rvt0/ports/1/gid_attrs/ndevs/0"))
+
+	// Who polls learns the end of the device from completions, who waits from events that end.
+	waiting := s.start("n2", "ibv_rc_pingpong", "-d", "rvt0", "-g", "3", "-e")
+	waiting.listening("18515")
+	peer := s.start("n1", "ibv_rc_pingpong", "-d", "rvt0", "-g", "1", "-n", "100000000", "-e", "10.77.0.2")
+	require.Eventually(t, func() bool { return s.ask().Nodes[0].SentPackets > 0 && len(s.ask().Nodes[0].Contexts) == 2 }, longest, 5*time.Millisecond)
+	ip("link del eth9")
+	events.until("DEVICE_FATAL")
+	require.Error(t, f.client.wait(), f.client.output())
+	require.Error(t, waiting.wait(), waiting.output())
+	require.Error(t, peer.wait(), peer.output())
 }
