@@ -149,7 +149,7 @@ nodes: [{name: a}, {name: b}, {name: c}]
 switches: [{name: s, nodes: [a]}, {name: t, nodes: [b]}%s]
 traffic: [{from: a, to: b, op: send}, {from: c, to: a, op: send}]
 `
-	_, err := RunVirtual(context.Background(), parse(t, fmt.Sprintf(text, "")), Options{})
-	require.EqualError(t, err, "t.yaml: flow rc-send-1: no trunks lead from the switch of node a to that of node b; expected a way through the switches, or a link of their own")
+	_, err := topology.Parse("t.yaml", []byte(fmt.Sprintf(text, "")))
+	require.EqualError(t, err, `t.yaml:4:11: traffic[0]: found traffic from node "a" at switch "s" to node "b" at switch "t", and no trunks lead from the one to the other; expected a way through the switches, or a link of their own`)
 	requireGood(t, runVirtual(t, parse(t, fmt.Sprintf(text, ", {name: top, switches: [s, t]}")), Options{}))
 }

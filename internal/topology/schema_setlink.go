@@ -1,9 +1,6 @@
 package topology
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // finishLink checks what a fault says of a link, and resolves the name of a switch.
 func (d *decoder) finishLink(f *File, path string, x *faultEntry) bool {
@@ -66,8 +63,7 @@ func (d *decoder) checkOwnCable(f *File, path string, p Pair) {
 	}
 	for _, one := range p.singles() {
 		a, b := one.From.First, one.To.First
-		apart := slices.ContainsFunc(f.Links, func(l Link) bool { return l.Pair.Covers(a, b) })
-		if a != b && plugged[a] && plugged[b] && !apart {
+		if a != b && plugged[a] && plugged[b] && !f.linked(a, b) {
 			key := "from"
 			if p.Both {
 				key = "between"

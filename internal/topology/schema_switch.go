@@ -111,3 +111,50 @@ func (d *decoder) pluggedInto(f *File, s *switchEntry, plugged map[int]string) (
 	}
 	return nodes
 }
+
+// checkTrunks reports traffic between nodes at switches that nothing joins, once for each
+// entry.
+func (d *decoder) checkTrunks(f *File) {
+	if len(f.Switches) == 0 {
+		return
+	}
+	island := make([]int, len(f.Switches)) // of a switch: the lowest number that trunks lead to
+	for i := range island {
+		island[i] = i
+	}
+	root := func(i int) int {
+		for island[i] != i {
+			i = island[i]
+		}
+		return i
+	}
+	at := make([]int, len(f.Nodes)) // of a node: its switch
+	for i := range at {
+		at[i] = unset
+	}
+	for i := range f.Switches {
+		for _, o := range f.Switches[i].Switches {
+			a, b := root(i), root(o)
+			island[max(a, b)] = min(a, b)
+		}
+		for _, s := range f.Switches[i].Nodes {
+			for k := range s.N {
+				at[s.First+k] = i
+			}
+		}
+	}
+	told := -1
+	for i := range f.Flows {
+		fl := &f.Flows[i]
+		if fl.Entry == told || fl.From < 0 || fl.To < 0 {
+			continue
+		}
+		from, to := at[fl.From], at[fl.To]
+		if from < 0 || to < 0 || root(from) == root(to) || f.linked(fl.From, fl.To) && f.linked(fl.To, fl.From) {
+			continue
+		}
+		told = fl.Entry
+		d.problem("traffic["+strconv.Itoa(told)+"]", "found traffic from node %q at switch %q to node %q at switch %q, and no trunks lead from the one to the other; expected a way through the switches, or a link of their own",
+			f.Nodes[fl.From].Name, f.Switches[from].Name, f.Nodes[fl.To].Name, f.Switches[to].Name)
+	}
+}

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/rvtsim/rvtsim/dcqcn"
@@ -452,15 +453,21 @@ type Rate int64
 // LinkBetween returns the description of the direction from one node to another, by
 // index: the entry of Links that covers it, else Network.
 func (f *File) LinkBetween(from, to int) Link {
-	for i := range f.Links {
-		if f.Links[i].Pair.Covers(from, to) {
-			return f.Links[i]
-		}
+	if i := f.linkIndex(from, to); i >= 0 {
+		return f.Links[i]
 	}
 	l := f.Network
 	l.Pair = Pair{From: One(from), To: One(to)}
 	return l
 }
+
+// linkIndex is the entry of Links for a direction between two nodes, -1 if there is none.
+func (f *File) linkIndex(from, to int) int {
+	return slices.IndexFunc(f.Links, func(l Link) bool { return l.Pair.Covers(from, to) })
+}
+
+// linked reports whether two nodes have a link of their own, in that direction.
+func (f *File) linked(from, to int) bool { return f.linkIndex(from, to) >= 0 }
 
 // NameOf is how the file calls nodes: the name of a node or of a group.
 func (f *File) NameOf(s Span) string {

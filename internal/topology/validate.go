@@ -87,6 +87,7 @@ func (d *decoder) checkFlowNames(f *File) {
 // checkFile looks at what takes all of the file.
 func (d *decoder) checkFile(f *File) {
 	d.finishDCQCN(f)
+	d.checkTrunks(f)
 	for i := range f.Entries {
 		if e := &f.Entries[i]; e.Flows.N > 0 && f.Flows[e.Flows.First].Count == 0 && f.Duration == 0 {
 			d.problem("traffic["+strconv.Itoa(i)+"].count", `found 0, which means "until the duration is over", in a file without duration; expected a count above 0, or the key "duration"`)
