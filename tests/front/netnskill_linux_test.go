@@ -40,7 +40,7 @@ func TestNamespacesKilledAnyTime(t *testing.T) {
 			require.NoError(t, err, "%s", out)
 			whole := time.Since(began)
 			s.downAfter(t, "nothing was killed")
-			runs := uint64(4)
+			runs := uint64(3)
 			if *full {
 				runs = 100
 			}
