@@ -115,7 +115,7 @@ func (d *decoder) pluggedInto(f *File, s *switchEntry, plugged map[int]string) (
 // checkTrunks reports traffic between nodes at switches that nothing joins, once for each
 // entry.
 func (d *decoder) checkTrunks(f *File) {
-	if len(f.Switches) == 0 {
+	if len(f.Switches) == 0 || len(d.problems) > 0 { // mistakes there may be why
 		return
 	}
 	island := make([]int, len(f.Switches)) // of a switch: the lowest number that trunks lead to

@@ -16,7 +16,8 @@ import (
 )
 
 // netdevLines are programs that know no connection manager, with the GID and the device to
-// come. What is long is left out of the short version.
+// come. What is long is left out of the short version. An emulated machine may stand still for
+// longer than retries with the usual timeout take.
 var netdevLines = []struct {
 	line string
 	long bool
@@ -24,13 +25,13 @@ var netdevLines = []struct {
 	{"ibv_rc_pingpong -n 100 -s 5000 -c", false},
 	{"ibv_uc_pingpong -n 50 -s 900 -c", true},
 	{"ibv_ud_pingpong -n 50 -s 900 -c", true},
-	{"ib_write_bw -n 50 -s 8192 -F", false},
-	{"ib_read_bw -n 50 -s 8192 -F", true},
-	{"ib_send_bw -n 50 -s 8192 -F", true},
+	{"ib_write_bw -n 50 -s 8192 -F -u 18", false},
+	{"ib_read_bw -n 50 -s 8192 -F -u 18", true},
+	{"ib_send_bw -n 50 -s 8192 -F -u 18", true},
 	{"ib_send_bw -c UC -n 50 -s 1000 -F", true},
 	{"ib_send_bw -c UD -n 50 -s 1000 -F", true},
-	{"ib_atomic_bw -n 50 -F", true},
-	{"ib_send_lat -n 50 -s 64 -F", true},
+	{"ib_atomic_bw -n 50 -F -u 18", true},
+	{"ib_send_lat -n 50 -s 64 -F -u 18", true},
 }
 
 // TestNetdevNode has unmodified programs on a node that is bound to the wire's network
