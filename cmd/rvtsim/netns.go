@@ -26,7 +26,7 @@ import (
 func newNetns() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "netns",
-		Short: "Nodes in network namespaces of their own, joined by a switch",
+		Short: "Nodes in network namespaces of their own, joined by a switch or a router",
 		Long: `Netns gives each node a network namespace with a device of its own, as if it were a
 machine: its programs have its addresses, its routes, its port space, and what goes
 between nodes can be captured. The machine's own network is not touched.`,
@@ -43,9 +43,10 @@ func newNetnsUp() *cobra.Command {
 		Use:   "up [FILE]",
 		Short: "Make the namespaces and start a daemon with a node in each",
 		Long: `Up makes one network namespace for each node of a topology file (or for --nodes N),
-joins them with a switch, and starts a daemon whose nodes are in them. A node has the
-address of the file, or 10.77.0.N, and fd77::N; its device is called eth0 unless the
-file's netdev says otherwise. "rvtsim exec --node NODE -- PROG" runs any program in the
+joins them with a switch, or with a router if the file says "network: {form: routed}",
+and starts a daemon whose nodes are in them. A node has the address of the file, or
+10.77.0.N, and fd77::N; its device is called eth0 unless the file's netdev says
+otherwise. "rvtsim exec --node NODE -- PROG" runs any program in the
 node's namespace.
 
 Who is not root gets a user namespace in which this is permitted. The namespaces have
