@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/internal/daemon"
+	"github.com/rvtsim/rvtsim/internal/netlab"
 	"github.com/rvtsim/rvtsim/internal/notify"
 	"github.com/rvtsim/rvtsim/shim"
 )
@@ -73,6 +74,8 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	r, err := daemon.Ask(socket)
 	switch {
 	case err == nil:
+	case errors.Is(err, daemon.ErrNotRunning) && os.Getenv(netlab.Marker) != "": // it was there a moment ago
+		return envErr(fmt.Errorf("%s: the network of this namespace was taken down: %w", socket, err))
 	case errors.Is(err, daemon.ErrNotRunning) && f.socket == "" && !cmd.Flags().Changed("name"):
 		return f.runAlone(cmd, prog, args, lib)
 	default:

@@ -76,6 +76,10 @@ func (s *site) killOne(t *testing.T, rng *rand.Rand, whole time.Duration, why st
 		sleeper := s.command(t.Context(), "exec", "--node", "n1", "--", "sleep", "1000")
 		require.NoError(t, sleeper.Start())
 		defer func() { _ = sleeper.Wait() }()
+		kept := s.kept()
+		for end := time.Now().Add(longest); len(netlab.Programs(kept.Inodes, kept.ID)) == 0; <-time.After(10 * time.Millisecond) {
+			require.True(t, time.Now().Before(end), "%s: the program does not start", why)
+		}
 		down := s.command(t.Context(), "netns", "down")
 		require.NoError(t, down.Start())
 		<-time.After(moment / 4)
