@@ -50,6 +50,27 @@ func (q *QP) emit(now vtime.Time, o *Outbox) bool {
 	return sent
 }
 
+// Left is how many packets are left of the message that the QP is sending, if the next
+// message begins with a packet longer than those: it has another header (RETH, AETH), and a
+// segmentation offload train may end with a shorter packet, not go on with a longer one.
+// Otherwise it is 0, and there is no better place than another to stop.
+func (q *QP) Left() int {
+	if q.resp.n > 0 {
+		if r := q.resp.at(0); r.kind == respRead && r.sent {
+			return r.lpsn.Sub(r.psn) + 1
+		}
+		return 0
+	}
+	if q.SCur == q.STail {
+		return 0
+	}
+	w := q.ring.At(q.SCur)
+	if w.WR.Opcode != ib.WRRDMAWrite && w.WR.Opcode != ib.WRRDMAWriteWithImm || q.SPSN == w.PSN {
+		return 0
+	}
+	return max(w.LPSN.Sub(q.SPSN)+1, 0)
+}
+
 // Unhurried reports whether Emit would send positive acknowledgements (acks) and whether
 // there is nothing else for it to do (only). An acknowledgement may wait for a moment: it
 // covers what comes meanwhile.

@@ -157,6 +157,16 @@ func (d *Device) Drop(r wire.DropReason) { d.env.Ctr.Drop(r) }
 // Emit appends up to budget packets to out and reports whether more are waiting. QPs
 // take turns, a quantum of packets each, so that trains of one flow stay together.
 func (d *Device) Emit(now vtime.Time, out *Outbox, budget int) (more bool) {
+	return d.emit(now, out, budget, 0)
+}
+
+// EmitTrains is Emit for a port that sends trains: up to EmitSlack packets more than budget
+// end a message of which there is no more left. See [qp.QP.Left].
+func (d *Device) EmitTrains(now vtime.Time, out *Outbox, budget int) (more bool) {
+	return d.emit(now, out, budget, EmitSlack)
+}
+
+func (d *Device) emit(now vtime.Time, out *Outbox, budget, slack int) (more bool) {
 	d.flush(now)
 	start := len(out.Packets)
 	for budget > 0 && d.runHead != nil {
@@ -168,6 +178,9 @@ func (d *Device) Emit(now vtime.Time, out *Outbox, budget int) (more bool) {
 			sent++
 		}
 		budget -= sent
+		if budget == 0 && slack > 0 {
+			d.finish(now, out, q, slack)
+		}
 		d.retime(q)
 		if sent == quantum {
 			d.link(q)
@@ -182,9 +195,23 @@ func (d *Device) Emit(now vtime.Time, out *Outbox, budget int) (more bool) {
 	return d.runHead != nil
 }
 
+// finish lets a QP send the rest of its message if that is no more than slack packets.
+func (d *Device) finish(now vtime.Time, out *Outbox, q *qp.QP, slack int) {
+	left := q.Left()
+	if left > slack {
+		return
+	}
+	for left > 0 && q.Emit(now, out) {
+		left--
+	}
+}
+
 // emitQuantum is how many packets a QP may send before it is another's turn: as many
 // as fit a segmentation offload train.
 const emitQuantum = 16
+
+// EmitSlack is by how many packets EmitTrains may exceed its budget.
+const EmitSlack = 2
 
 // Commit carries out the memory writes of the burst and then shows the completions
 // that were staged. It must follow every burst of Receive and Expire, and every Emit

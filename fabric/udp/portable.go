@@ -37,6 +37,8 @@ type Portable struct {
 	clock    func() vtime.Time
 	counters fabric.PortCounters
 	details  Details
+	rxKnown  prefixes
+	txKnown  prefixes
 
 	// Buffers go around: the reading goroutine takes one from free, queues it with
 	// its datagram, ReadBatch lends it out as held and gives it back next time.
@@ -206,8 +208,7 @@ func (p *Portable) accept(out *fabric.Datagram, d *portableDatagram) bool {
 	buf := d.buf[:d.n:d.n]
 	path := wire.Path{Src: GIDFromAddr(d.from.Addr()), Dst: p.gid, HopLimit: defaultHopLimit, SPort: d.from.Port()}
 	if p.mode != VerifyOff {
-		var prefix wire.ICRCPrefix
-		id, v := verify(p.mode, &path, &prefix, buf, 0)
+		id, v := verify(p.mode, &path, &p.rxKnown, buf, 0)
 		switch v {
 		case icrcBad:
 			p.counters.RxBadICRC++
@@ -243,7 +244,7 @@ func (p *Portable) WriteBatch(src []fabric.Datagram) (int, error) {
 			continue
 		case sendable:
 		}
-		seal(src, train{first: i, count: 1}, p.gid, p.local.Port())
+		seal(src, train{first: i, count: 1}, p.gid, p.local.Port(), &p.txKnown)
 		to := p.scoped(netip.AddrPortFrom(AddrFromGID(d.Path.Dst), p.local.Port()))
 		p.counters.TxSyscalls++
 		_ = p.conn.SetWriteDeadline(time.Now().Add(portableSendTimeout))

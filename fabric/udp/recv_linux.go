@@ -32,6 +32,7 @@ const (
 type receiver struct {
 	mode  VerifyMode
 	clock func() vtime.Time
+	known prefixes
 
 	hdrs    []unix.Mmsghdr
 	iovs    []unix.Iovec
@@ -46,12 +47,13 @@ type receiver struct {
 	at    vtime.Time  // their arrival
 	turn  int         // the socket that is asked first next time
 	yield int         // datagrams per message, as seen lately, at least 1
+	ask   int         // most messages to ask for: more than come cost a look in vain each time
+	full  bool        // the last call brought as many as were asked for
 }
 
 // rxMessage is one received message, and what is left of it to deliver.
 type rxMessage struct {
 	path     wire.Path
-	prefix   wire.ICRCPrefix
 	rest     []byte
 	segBytes int
 	first    bool // no segment was taken off yet
@@ -65,7 +67,7 @@ func (r *receiver) init(gro bool, mode VerifyMode, clock func() vtime.Time) {
 		n = groMessages
 		r.size, r.stride = groBuffer, groStride
 	}
-	r.mode, r.clock, r.yield = mode, clock, 1
+	r.mode, r.clock, r.yield, r.ask = mode, clock, 1, 1
 	r.hdrs = make([]unix.Mmsghdr, n)
 	r.iovs = make([]unix.Iovec, n)
 	r.names = make([]sockaddr, n)
@@ -120,7 +122,7 @@ func (p *Port) fill(want int) (bool, error) {
 	r := &p.rx
 	r.msgs, r.next = r.msgs[:0], 0
 	// One train may fill dst: more messages than that would only cool the cache.
-	count := min(max((want+r.yield-1)/r.yield, 1), len(r.hdrs))
+	count := min(max(want/r.yield, 1), len(r.hdrs), r.ask)
 	groups := *p.groups.Load()
 	for range 1 + len(groups) {
 		s := &p.sock
@@ -133,12 +135,28 @@ func (p *Port) fill(want int) (bool, error) {
 			return false, err
 		}
 		if n > 0 {
+			r.learn(n, count)
 			r.at = r.clock()
 			p.take(s, n)
 			return true, nil
 		}
 	}
+	r.full = false
 	return false, nil
+}
+
+// learn takes note that a call brought n messages of count that it asked for. Two full ones
+// in a row, with no look in vain between them, show that messages come faster than they are
+// asked for.
+func (r *receiver) learn(n, count int) {
+	switch {
+	case n < count:
+		r.ask, r.full = n, false
+	case r.full:
+		r.ask = min(max(2*count, r.ask), len(r.hdrs))
+	default:
+		r.full = true
+	}
 }
 
 // maxSockErrors bounds how many queued errors one call clears off a socket.
@@ -251,7 +269,7 @@ func (p *Port) accept(m *rxMessage, seg []byte) bool {
 	if p.rx.mode == VerifyOff {
 		return true
 	}
-	id, v := verify(p.rx.mode, &m.path, &m.prefix, seg, m.guess.next)
+	id, v := verify(p.rx.mode, &m.path, &p.rx.known, seg, m.guess.next)
 	if v == icrcBad {
 		p.counters.RxBadICRC++
 		m.guess.next += m.guess.step

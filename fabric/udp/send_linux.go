@@ -15,6 +15,7 @@ import (
 // of it. The arrays are allocated once.
 type sender struct {
 	limits  trainLimits
+	known   prefixes
 	trains  []train
 	hdrs    []unix.Mmsghdr // one per train
 	names   []sockaddr     // one per train
@@ -133,7 +134,7 @@ func (p *Port) prepare(src []fabric.Datagram) {
 	tx := &p.tx
 	iov := 0
 	for i, t := range tx.trains {
-		seal(src, t, p.gid, p.local.Port())
+		seal(src, t, p.gid, p.local.Port(), &tx.known)
 		first := iov
 		for j := range src[t.first : t.first+t.count] {
 			iov = appendIovec(tx.iovs, first, iov, src[t.first+j].Buf)

@@ -95,9 +95,8 @@ func segmentCount(bytes, segBytes int) int {
 
 // seal completes the paths of a train's datagrams with what the socket will send and
 // writes their ICRCs. The identification of segment i is i.
-func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16) {
+func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16, known *prefixes) {
 	v4 := local.IsIPv4()
-	var prefix wire.ICRCPrefix
 	for i := range src[t.first : t.first+t.count] {
 		d := &src[t.first+i]
 		d.Path.Src, d.Path.SPort = local, sport
@@ -109,10 +108,7 @@ func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16) {
 			d.Path.IPID = uint16(i)
 		}
 		body := len(d.Buf) - wire.ICRCBytes
-		if prefix.Len() != body {
-			prefix = wire.NewICRCPrefix(&d.Path, body)
-		}
-		crc := prefix.ICRC(d.Path.IPID, d.Buf[:body])
+		crc := known.of(&d.Path, body).ICRC(d.Path.IPID, d.Buf[:body])
 		if d.BadICRC {
 			crc = ^crc
 		}

@@ -207,7 +207,7 @@ func TestSeal(t *testing.T) {
 		src := datagrams(dst, 64, 64, 64, 20)
 		src[2].BadICRC = true
 		src[3].Path.FlowLabel, src[3].Path.IPID, src[3].Path.HopLimit = 77, 99, 9
-		seal(src, train{first: 1, count: 3}, local, 4791)
+		seal(src, train{first: 1, count: 3}, local, 4791, new(prefixes))
 		for i, d := range src[1:] {
 			require.Equal(t, local, d.Path.Src)
 			require.EqualValues(t, 4791, d.Path.SPort)
@@ -251,23 +251,23 @@ func TestVerify(t *testing.T) {
 		{VerifyZeroID, 0xffff, 0, icrcBad},
 	} {
 		path, buf := sealed(gid1, gid2, c.id)
-		id, v := verify(c.mode, &path, new(wire.ICRCPrefix), buf, c.guess)
+		id, v := verify(c.mode, &path, new(prefixes), buf, c.guess)
 		require.Equal(t, c.want, v, "%+v", c)
 		if v != icrcBad {
 			require.Equal(t, c.id, id)
 		}
 		for _, at := range []int{0, 5, 100, 295, 296, 299} {
 			buf[at] ^= 0x10
-			_, v := verify(c.mode, &path, new(wire.ICRCPrefix), buf, c.guess)
+			_, v := verify(c.mode, &path, new(prefixes), buf, c.guess)
 			require.Equal(t, icrcBad, v, "bit of byte %d flipped", at)
 			buf[at] ^= 0x10
 		}
 	}
 	path, buf := sealed(gid6, ib.GID{0: 0xfd, 15: 2}, 0)
-	_, v := verify(VerifySolve, &path, new(wire.ICRCPrefix), buf, 12)
+	_, v := verify(VerifySolve, &path, new(prefixes), buf, 12)
 	require.Equal(t, icrcFits, v)
 	buf[20] ^= 1
-	_, v = verify(VerifySolve, &path, new(wire.ICRCPrefix), buf, 12)
+	_, v = verify(VerifySolve, &path, new(prefixes), buf, 12)
 	require.Equal(t, icrcBad, v)
 }
 

@@ -3,6 +3,7 @@ package udp
 import (
 	"encoding/binary"
 
+	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
@@ -17,15 +18,11 @@ const (
 
 // verify checks the ICRC that ends buf, which must hold MinDatagramBytes, for the
 // IPv4 identification guess and, unless the mode forbids it, for any other. It
-// returns the identification that fits. prefix is that of the packet before on the same
-// path, and becomes that of this one.
-func verify(mode VerifyMode, path *wire.Path, prefix *wire.ICRCPrefix, buf []byte, guess uint16) (uint16, verdict) {
+// returns the identification that fits.
+func verify(mode VerifyMode, path *wire.Path, known *prefixes, buf []byte, guess uint16) (uint16, verdict) {
 	body := buf[:len(buf)-wire.ICRCBytes]
 	want := binary.LittleEndian.Uint32(buf[len(body):])
-	if prefix.Len() != len(body) {
-		*prefix = wire.NewICRCPrefix(path, len(body))
-	}
-	fits := prefix.ICRC(guess, body) == want
+	fits := known.of(path, len(body)).ICRC(guess, body) == want
 	switch {
 	case fits && path.IsIPv4():
 		return guess, icrcFits
@@ -54,4 +51,22 @@ func (g *idGuess) learn(id uint16, first bool) {
 		g.step += id - g.next
 	}
 	g.next = id + g.step
+}
+
+// prefixes remembers the ICRC prefixes of a few lengths: those of a train's packets, of a
+// message and its acknowledgement.
+type prefixes [4]struct {
+	src, dst ib.GID
+	sport    uint16
+	prefix   wire.ICRCPrefix
+}
+
+// of returns the prefix for packets of n bytes on path. It is good until the next call.
+func (k *prefixes) of(path *wire.Path, n int) *wire.ICRCPrefix {
+	w := &k[uint(n)/4%uint(len(k))]
+	if w.prefix.Len() != n || w.sport != path.SPort || w.dst != path.Dst || w.src != path.Src {
+		w.src, w.dst, w.sport = path.Src, path.Dst, path.SPort
+		w.prefix = wire.NewICRCPrefix(path, n)
+	}
+	return &w.prefix
 }

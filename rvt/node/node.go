@@ -72,8 +72,8 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, now: cfg.Now, port: port, dev: dev,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
-		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size),
-		arena:  make([]byte, 0, size*frameBytes(dev.Config().MTU)),
+		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size+rvt.EmitSlack),
+		arena:  make([]byte, 0, (size+rvt.EmitSlack)*frameBytes(dev.Config().MTU)),
 		budget: newBudget(size), rxBudget: newBudget(size), events: make([]rvt.Event, eventBatch), hold: newHold(cfg.AckDelay),
 	}
 	if n.now == nil {

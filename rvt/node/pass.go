@@ -7,6 +7,7 @@ import (
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
@@ -77,7 +78,7 @@ func (n *Node) do(w Work) (worked bool) {
 // live until the next batch; the Commit that follows has copied them by then. drained
 // reports that the port had none: fewer than asked for may mean that it threw some away.
 func (n *Node) receive(now vtime.Time) (k int, drained bool) {
-	k, err := n.port.ReadBatch(n.rx[:n.rxBudget.packets])
+	k, err := n.port.ReadBatch(n.rx[:min(n.rxBudget.packets+rvt.EmitSlack, len(n.rx))])
 	if err != nil {
 		n.fail(err)
 		return 0, true
@@ -164,7 +165,7 @@ func (n *Node) emit(now vtime.Time) (sent bool) {
 			}
 		}
 		n.out.Reset()
-		more := n.dev.Emit(now, &n.out, n.budget.packets)
+		more := n.dev.EmitTrains(now, &n.out, n.budget.packets)
 		n.build()
 		n.dev.Commit(now) // the payload is in the arena
 		if n.txHead < len(n.tx) {
