@@ -120,6 +120,11 @@ func TestFaultsOfVerbs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := up(t, 2, "--abi", c.abi)
 			_, client := s.flow(c.prog[0], append(c.prog[1:], "-u", "14")...)
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Log(client.output())
+				}
+			})
 			what := s.fault(c.fault...)
 			require.True(t, strings.HasPrefix(what, c.fault[0]+": 1 "), what)
 			if c.says == "" { // RNR retries have no end here
