@@ -181,6 +181,28 @@ func TestResetForgetsAMessage(t *testing.T) {
 	require.Empty(t, b.poll())
 }
 
+// EmitTrains goes on to the end of a WRITE that is near, and of no other message.
+func TestEmitTrainsEndsAMessage(t *testing.T) {
+	for _, c := range []struct {
+		op            ib.WROpcode
+		packets       uint32
+		budget, count int
+	}{
+		{ib.WRRDMAWrite, 8, 8, 8},
+		{ib.WRRDMAWrite, 8, 6, 8},
+		{ib.WRRDMAWrite, 8, 5, 5},
+		{ib.WRSend, 8, 6, 6},
+	} {
+		a, b, qa, _ := rcPair(t, nil)
+		wr := swqe.SendWR{Opcode: c.op, SGL: []mr.SGE{{Addr: bufBase, Length: c.packets * 1024, LKey: a.mr.LKey}}, RemoteAddr: bufBase, RKey: b.mr.RKey}
+		_, err := a.d.PostSend(qa, []swqe.SendWR{wr, wr})
+		require.NoError(t, err)
+		var out Outbox
+		require.True(t, a.d.EmitTrains(0, &out, c.budget), "the second message waits")
+		require.Len(t, out.Packets, c.count, "%v of %d packets, budget %d", c.op, c.packets, c.budget)
+	}
+}
+
 // A READ waits until its responses fit into the window; one of more than half a window
 // counts as half.
 func TestReadResponsesFitIntoTheWindow(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/fabric"
 )
@@ -210,4 +211,19 @@ func TestNapIsATimers(t *testing.T) {
 	p := openTest(t, testConfig())
 	require.ErrorIs(t, p.Nap(time.Hour), fabric.ErrNoWait)
 	require.NoError(t, p.Nap(0))
+}
+
+// TestAsksForWhatComes: more messages than one are asked for only when they come without a
+// pause, and no more than come.
+func TestAsksForWhatComes(t *testing.T) {
+	r := receiver{ask: 1, hdrs: make([]unix.Mmsghdr, 8)}
+	r.learn(1, 1)
+	require.Equal(t, 1, r.ask, "one is not many")
+	for _, want := range []int{2, 4, 8, 8} {
+		r.learn(r.ask, r.ask)
+		require.Equal(t, want, r.ask)
+	}
+	r.learn(3, 8)
+	require.Equal(t, 3, r.ask)
+	require.False(t, r.full)
 }
