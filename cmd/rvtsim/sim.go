@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -75,6 +76,9 @@ worker that vanishes loses nothing: its job is given to another.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			if err := f.checkFlags(cmd, len(args) == 1); err != nil {
+				return usage(err)
+			}
 			switch {
 			case (len(args) == 1) == (f.sweep != "" || f.worker) || f.sweep != "" && f.worker:
 				return usage(errors.New("sim: want one of a topology file, --sweep FILE, and --worker"))
@@ -132,7 +136,7 @@ func parseSeeds(s string) (seedRange, error) {
 	first, err1 := strconv.ParseUint(lo, 0, 64)
 	last, err2 := strconv.ParseUint(hi, 0, 64)
 	if err1 != nil || err2 != nil || last < first || last-first >= mostSeeds {
-		return seedRange{}, fmt.Errorf("--seed %q: want a number, or S..T with at most %d seeds", s, mostSeeds)
+		return seedRange{}, fmt.Errorf("--seed %q: want a number, or S..T with S not above T and at most %d seeds", s, mostSeeds)
 	}
 	return seedRange{first, last}, nil
 }
@@ -176,10 +180,42 @@ func newSimJob(path string, f *simFlags) (*simJob, error) {
 	if (j.until != nil || f.trace) && j.seeds.n() > 1 {
 		return nil, errors.New("--until and --trace look into one run: want one seed")
 	}
-	if f.jobs < 1 || f.duration < 0 || f.nodes < 0 || f.packets < 1 {
-		return nil, errors.New("--jobs, --for, --nodes and --packets: want a number above 0")
-	}
 	return j, nil
+}
+
+// checkFlags tests the flags that need no file. single says that a topology file is run.
+func (f *simFlags) checkFlags(cmd *cobra.Command, single bool) error {
+	fs := cmd.Flags()
+	least := 1
+	if f.sweep != "" && f.nats != "" {
+		least = 0 // all the work is for others
+	}
+	for _, c := range []struct {
+		name  string
+		ok    bool
+		least int
+	}{
+		{"jobs", f.jobs >= least, least},
+		{"nodes", f.nodes > 0, 1},
+		{"packets", f.packets > 0, 1},
+		{"for", f.duration > 0, 1},
+		{"patience", f.patience > 0, 1},
+	} {
+		if fs.Changed(c.name) && !c.ok {
+			return fmt.Errorf("--%s %s: want %d or more", c.name, fs.Lookup(c.name).Value, c.least)
+		}
+	}
+	if single && (f.nats != "" || fs.Changed("patience")) {
+		return errors.New("--nats and --patience are for --sweep and --worker: want one of them, or neither with a topology file")
+	}
+	for _, path := range []string{f.html, f.json, f.shrink} {
+		if dir := filepath.Dir(path); path != "" {
+			if _, err := os.Stat(dir); err != nil {
+				return fmt.Errorf("%s cannot be written: %w", path, err)
+			}
+		}
+	}
+	return nil
 }
 
 func runSim(ctx context.Context, out io.Writer, path string, f *simFlags) error {
@@ -193,6 +229,9 @@ func runSim(ctx context.Context, out io.Writer, path string, f *simFlags) error 
 	}
 	if err := j.write(out, results); err != nil {
 		return envErr(err)
+	}
+	if f.json == "-" {
+		out = os.Stderr // the standard output is JSON and nothing else
 	}
 	if len(trace) > 0 {
 		fmt.Fprintf(out, "\nthe last %d packets that were taken or dropped:\n", len(trace))
@@ -353,14 +392,25 @@ func (j *simJob) judge(ctx context.Context, out io.Writer, results []*simreport.
 // mostFailures is of how many seeds the problems are printed.
 const mostFailures = 5
 
+// shellWord quotes what a shell would not take as one word.
+func shellWord(s string) string {
+	special := func(r rune) bool {
+		return !strings.ContainsRune("%+,-./:=@_", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}
+	if s != "" && strings.IndexFunc(s, special) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // command repeats one seed.
 func (j *simJob) command(seed uint64) string {
-	c := "rvtsim sim " + j.path + " --seed " + strconv.FormatUint(seed, 10)
+	c := "rvtsim sim " + shellWord(j.path) + " --seed " + strconv.FormatUint(seed, 10)
 	if j.flags.nodes > 0 {
 		c += " --nodes " + strconv.Itoa(j.flags.nodes)
 	}
 	for _, k := range slices.Sorted(maps.Keys(j.flags.set)) {
-		c += " --set " + k + "=" + j.flags.set[k]
+		c += " --set " + shellWord(k+"="+j.flags.set[k])
 	}
 	if j.flags.duration > 0 {
 		c += " --for " + j.flags.duration.String()

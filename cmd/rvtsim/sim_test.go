@@ -131,7 +131,12 @@ func TestSimUsage(t *testing.T) {
 		"examples/incast.yaml --seed 1..2 --trace":          "--until and --trace look into one run",
 		"examples/two-nodes.yaml --nodes 5":                 "two-nodes.yaml:19:3: nodes: found no entry with a count",
 		"examples/incast.yaml --nodes 1":                    "nodes: found 1 single nodes",
-		"examples/incast.yaml --jobs 0":                     "want a number above 0",
+		"examples/incast.yaml --nodes 0":                    "--nodes 0: want 1 or more",
+		"examples/incast.yaml --for 0s":                     "--for 0s: want 1 or more",
+		"examples/incast.yaml --nats nats://127.0.0.1:4222": "--nats and --patience are for --sweep and --worker",
+		"examples/incast.yaml --html /none/x.html":          "/none/x.html cannot be written",
+		"--sweep examples/sweeps/incast.yaml --jobs 0":      "--jobs 0: want 1 or more",
+		"examples/incast.yaml --jobs 0":                     "--jobs 0: want 1 or more",
 		"examples/incast.yaml --html /no/such/dir/out.html": "no such file or directory",
 	} {
 		r := rvtsim(t, append([]string{"sim"}, strings.Fields(args)...)...)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,6 +157,37 @@ func TestSweepSurvivesItsWorkers(t *testing.T) {
 		t.Fatal("the sweep does not end")
 	}
 	require.Equal(t, want, points(t, r))
+}
+
+// TestSweepSurvivesAHang: a worker stops in the middle of a job and says nothing more; its
+// job is done by another. When it goes on, its late result changes nothing.
+func TestSweepSurvivesAHang(t *testing.T) {
+	if invariants.Race {
+		t.Skip("the plain pass runs it; what runs here are other processes")
+	}
+	path := sweepFile(t)
+	server, err := sweep.StartServer()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	submit := func(jobs string) []sweep.Result {
+		return points(t, rvtsim(t, "sim", "--sweep", path, "--json", "-", "--nats", server.URL(), "--patience", "1s", "--jobs", jobs))
+	}
+	hung := startWorker(t, server.URL())
+	first := make(chan []sweep.Result, 1)
+	go func() { first <- submit("0") }()
+	hung.did(t, 2)
+	require.NoError(t, hung.cmd.Process.Signal(syscall.SIGSTOP))
+	startWorker(t, server.URL())
+	var got []sweep.Result
+	select {
+	case got = <-first:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("the sweep waits for the worker that hangs")
+	}
+	require.Len(t, got, 20)
+	require.NoError(t, hung.cmd.Process.Signal(syscall.SIGCONT))
+	require.Equal(t, got, submit("0"), "once more, with the worker that hung and its late result")
+	hung.did(t, 1)
 }
 
 func TestSweepProblems(t *testing.T) {

@@ -81,6 +81,58 @@ traffic: [{pattern: all_to_all, from: h, op: write, size: %d, count: %d, depth: 
 	}
 }
 
+// slope runs a pattern over one switch with two counts and returns how much longer the
+// second takes for each that it has more: without what a start costs, in which adapters
+// open their windows, and without the way there and back.
+func slope(t *testing.T, pattern string, nodes, size, less, more int) time.Duration {
+	var took [2]time.Duration
+	for i, count := range []int{less, more} {
+		f := parse(t, fmt.Sprintf(`version: 1
+timeout: 10s
+nodes: [{name: h, count: %d, address: 10.0.0.1, mtu: 4096}]
+network: {latency: 1us, bandwidth: 100Gbps}
+switches: [{name: s, nodes: [h]}]
+traffic: [{pattern: %s, from: h, size: %d, count: %d, depth: 16, verify: false}]
+`, nodes, pattern, size, count))
+		o := runVirtual(t, f, Options{Measure: true})
+		requireGood(t, o)
+		flows := o.Measures.Entries[0].Flows
+		require.InEpsilon(t, float64(flows.Min()), float64(flows.Max()), 0.02, "all flows are alike")
+		took[i] = o.Elapsed
+	}
+	return (took[1] - took[0]) / time.Duration(more-less)
+}
+
+// TestPermutationIsBoundByOneCable: everybody sends to one and receives from one, so nobody
+// is in anybody's way, whatever the number of nodes: a message takes what its bytes take on
+// one cable. It may take a little longer, since acknowledgements wait behind the data that
+// their sender has to send: a window of packets then needs its own time and once the way
+// there and back, if all of it waits there. A ring is such a permutation.
+func TestPermutationIsBoundByOneCable(t *testing.T) {
+	const size, rate, depth = 32 << 10, 100e9, 16
+	least := wireBits(size, true) / rate * 1e9
+	most := least * (1 + (4*1000+2*wireBits(4096, false)/rate*1e9)/(depth*least))
+	for _, nodes := range []int{3, 9, 40} {
+		for _, pattern := range []string{"permutation, op: write", "ring, op: write"} {
+			got := float64(slope(t, pattern, nodes, size, 64, 192))
+			require.GreaterOrEqual(t, got, 0.999*least, "%s of %d", pattern, nodes)
+			require.LessOrEqual(t, got, most, "%s of %d", pattern, nodes)
+		}
+	}
+}
+
+// TestRingAllReduceIsStepByStep: each vector takes 2(n-1) steps, and each of these as long
+// as a share of the vector from the first bit sent to the last received: its time on a
+// cable, that of its last packet on the second cable, and both cables' latency.
+func TestRingAllReduceIsStepByStep(t *testing.T) {
+	const vector, rate = 1 << 20, 100e9
+	for _, nodes := range []int{2, 4, 8, 16} {
+		step := (wireBits(vector/nodes, false)+wireBits(4096, false))/rate*1e9 + 2*1000
+		want := float64(2*(nodes-1)) * step
+		require.InEpsilon(t, want, float64(slope(t, "ring_all_reduce, op: send", nodes, vector, 2, 6)), 0.01, "%d nodes", nodes)
+	}
+}
+
 // TestTrunksAreShared: two leaves of four nodes whose trunk has the rate of one node's
 // cable: pairs across it take four times as long as pairs beside it.
 func TestTrunksAreShared(t *testing.T) {
