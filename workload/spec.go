@@ -170,8 +170,8 @@ func (s *Spec) Validate() error {
 	if s.Start < 0 || s.ReceiverDelay < 0 {
 		bad("a delay is negative")
 	}
-	if len(errs) == 0 && s.arenaBytes() > MaxArenaBytes {
-		bad("needs %d bytes of memory at each end, at most %d", s.arenaBytes(), MaxArenaBytes)
+	if len(errs) == 0 && int64(s.arenaBytes()) > MaxArenaBytes {
+		bad("needs %d bytes of memory at each end, at most %d", s.arenaBytes(), int64(MaxArenaBytes))
 	}
 	return errors.Join(errs...)
 }

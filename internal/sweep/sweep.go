@@ -207,7 +207,8 @@ func (h *Hub) Submit(ctx context.Context, t *Task, progress func(done, total int
 	if err != nil {
 		return nil, err
 	}
-	if err := again(ctx, func(ctx context.Context) error { _, err := h.tasks.Put(ctx, id, text); return err }); err != nil {
+	run, err := h.announce(ctx, id, text)
+	if err != nil {
 		return nil, err
 	}
 	c := &collector{hub: h, task: t, id: id, kv: kv, results: make([]*Result, len(t.Points)), progress: progress}
@@ -216,7 +217,7 @@ func (h *Hub) Submit(ctx context.Context, t *Task, progress func(done, total int
 	}
 	for i, p := range t.Points {
 		if c.results[i] == nil {
-			if err := h.queue(ctx, id, i, p); err != nil {
+			if err := h.queue(ctx, id, run, i, p); err != nil {
 				return nil, err
 			}
 		}
@@ -230,15 +231,32 @@ func (h *Hub) Submit(ctx context.Context, t *Task, progress func(done, total int
 	return c.results, nil
 }
 
-// queue publishes a job. The server drops a second one of the same number.
-func (h *Hub) queue(ctx context.Context, id string, i int, p topology.Point) error {
+// announce makes a sweep known to workers and returns a number for its run: that of the run
+// that was interrupted if there is one, else one that no other has.
+func (h *Hub) announce(ctx context.Context, id string, text []byte) (run uint64, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		var err error
+		if run, err = h.tasks.Create(ctx, id, text); !errors.Is(err, jetstream.ErrKeyExists) {
+			return err
+		}
+		e, err := h.tasks.Get(ctx, id)
+		if err == nil {
+			run = e.Revision()
+		}
+		return err
+	})
+	return run, err
+}
+
+// queue publishes a job. The server drops a second one of the same run and number.
+func (h *Hub) queue(ctx context.Context, id string, run uint64, i int, p topology.Point) error {
 	data, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
 	n := strconv.Itoa(i)
 	return again(ctx, func(ctx context.Context) error {
-		_, err := h.js.Publish(ctx, jobSubject+id+"."+n, data, jetstream.WithMsgID(id+"."+n))
+		_, err := h.js.Publish(ctx, jobSubject+id+"."+n, data, jetstream.WithMsgID(id+"."+n+"."+strconv.FormatUint(run, 10)))
 		return err
 	})
 }
