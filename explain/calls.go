@@ -92,7 +92,7 @@ var calls = map[call][]string{
 	{"", ib.EACCES}: {"The program may not do that."},
 	{"", ib.ENOENT}: {"There is nothing of that name or number."},
 	{"", ib.EINTR}:  {"A signal came in between. Try again."},
-	{"", ib.EFAULT}: {"An address points outside of the program's memory."},
+	{"", ib.EFAULT}: {"An address points outside of the program's memory, or to memory that may not be written."},
 	{"", ib.ENOSPC}: {"The buffer that was given for the answer is too small."},
 }
 
@@ -120,21 +120,53 @@ func Call(err error) string {
 	return w.String()
 }
 
+// refusals are parts of errors' texts that say more than the errno, and what to do then. The
+// first that occurs counts.
+var refusals = []struct {
+	part   string
+	advice []string
+}{
+	{"is_global", []string{"The port is Ethernet: set ah_attr.is_global = 1 and fill grh.dgid, grh.sgid_index and hop_limit. dlid and sl alone are for InfiniBand."}},
+	{" misses ", []string{"Add the attributes that it names to attr_mask, and their values to ibv_qp_attr. All that a step requires must be given in that one call."}},
+	{" may not set ", []string{"Take the attributes that it names out of attr_mask: they belong to another step or another type of queue pair."}},
+	{"cannot go from", []string{"The way is RESET, INIT, RTR, RTS. Every state may go to RESET, and every state but RESET to ERR."}},
+	{"is not a state", []string{"States are IBV_QPS_RESET (0), INIT, RTR, RTS, SQD, SQE and IBV_QPS_ERR (6). Clear struct ibv_qp_attr before filling it."}},
+	{"cur_qp_state", []string{"Leave IBV_QP_CUR_STATE out, or pass the state that the queue pair is in: ibv_query_qp tells it."}},
+	{"port_num", []string{"The device has one port, and ports are counted from 1. port_num is in ibv_qp_attr (for INIT) and again in ah_attr (for RTR)."}},
+	{"pkey_index", []string{"Use pkey_index 0: a RoCE port has one partition key."}},
+	{"path_mtu", []string{"path_mtu is a code: IBV_MTU_256 is 1, IBV_MTU_512 2, IBV_MTU_1024 3, IBV_MTU_2048 4, IBV_MTU_4096 5. It must not exceed active_mtu of ibv_query_port."}},
+	{" does not fit ", []string{"These attributes are codes of a few bits, no times or counts of any size: timeout 14 means 67 ms and 31 is the longest, min_rnr_timer 12 means 0.64 ms; retry_cnt and rnr_retry are 0 to 7."}},
+	{"max_rd_atomic of the QP is 0", []string{"Set max_rd_atomic to 1 or more on the way to RTS (IBV_QP_MAX_QP_RD_ATOMIC), and max_dest_rd_atomic at the peer on its way to RTR."}},
+	{"rd_atom", []string{"Use the smaller of the device's own limit and what the peer accepts: max_rd_atomic here against max_dest_rd_atomic there."}},
+	{"sends may be posted", []string{"Take the queue pair to RTS first: modify_qp to INIT, RTR and RTS. Receives may be posted from INIT on."}},
+	{"receives may be posted", []string{"Take the queue pair to INIT first. It is usual to post receives then, before it goes to RTR."}},
+	{"uses an SRQ", []string{"Post to the shared receive queue, with ibv_post_srq_recv."}},
+	{" entries, the q", []string{"num_sge must not exceed max_send_sge (for receives max_recv_sge or the shared queue's max_sge) of the create call. Ask for more there, up to ibv_query_device's max_sge."}},
+	{" entries, the QP", []string{"num_sge must not exceed max_send_sge of ibv_create_qp. Ask for more there, up to ibv_query_device's max_sge."}},
+	{"bytes inline", []string{"IBV_SEND_INLINE carries at most max_inline_data bytes. ibv_create_qp says in cap how much it gave; ask for more there, or send from a registered buffer without the flag."}},
+	{"INLINE is for", []string{"Leave IBV_SEND_INLINE out: only what is sent along can be inline, not what a READ or an atomic brings."}},
+	{"multiple of 8", []string{"Atomics work on 8 bytes at an address that 8 divides, here and at the peer. Align the variable."}},
+	{"entry of 8 bytes", []string{"An atomic needs one entry of 8 bytes (num_sge 1, length 8) for the value that was there before."}},
+	{"no address handle", []string{"Every work request of a UD queue pair needs wr.ud.ah from ibv_create_ah, not destroyed yet, besides remote_qpn and remote_qkey."}},
+	{"address handle belongs", []string{"Make the address handle with the protection domain of the queue pair."}},
+	{"bytes in a datagram", []string{"A datagram must fit into one packet: at most active_mtu of ibv_query_port. Split the message, or use RC."}},
+	{" QP has no ", []string{"UD carries SEND only; UC carries SEND and RDMA WRITE; the rest is for RC (qp_type IBV_QPT_RC)."}},
+	{"max_msg_sz", []string{"Split the message: max_msg_sz of ibv_query_port is the limit."}},
+	{"not a work request", []string{"The entry that the library wrote into the send queue makes no sense: look at opcode, send_flags and num_sge of the work request."}},
+	{"comp_vector", []string{"comp_vector must be less than num_comp_vectors of the context. 0 always works."}},
+	{"exceeds max_cqe", []string{"cqe must not exceed ibv_query_device's max_cqe. One queue for very many queue pairs may not be possible: use several."}},
+	{"srq_limit", []string{"srq_limit must not exceed the size of the queue: it is the number of receives below which SRQ_LIMIT_REACHED comes."}},
+	{"exceeds ", []string{"Ask for no more than the limit, or use several objects. ibv_query_device tells the limits."}},
+}
+
 // adviceFor looks at the reason as well, where one errno has many.
 func adviceFor(v *ib.VerbError) []string {
-	switch {
-	case strings.Contains(v.Reason, "is_global"):
-		return []string{"The port is Ethernet: set ah_attr.is_global = 1 and fill grh.dgid, grh.sgid_index and hop_limit. dlid and sl alone are for InfiniBand."}
-	case strings.Contains(v.Reason, " misses "):
-		return []string{
-			"Add the attributes that it names to attr_mask, and their values to ibv_qp_attr. All that a step requires must be given in that one call.",
+	if _, conn := connCalls[strings.TrimPrefix(v.Verb, "rdma_")]; !conn {
+		for _, r := range refusals {
+			if strings.Contains(v.Reason, r.part) {
+				return r.advice
+			}
 		}
-	case strings.Contains(v.Reason, " may not set "):
-		return []string{"Take the attributes that it names out of attr_mask: they belong to another step or another type of queue pair."}
-	case strings.Contains(v.Reason, "cannot go from"):
-		return []string{"The way is RESET, INIT, RTR, RTS. Every state may go to RESET, and every state but RESET to ERR."}
-	case strings.Contains(v.Reason, "rd_atomic"), strings.Contains(v.Reason, "rd_atom"):
-		return []string{"Use the smaller of the device's own limit and what the peer accepts: max_rd_atomic here against max_dest_rd_atomic there."}
 	}
 	verb := strings.TrimPrefix(v.Verb, "rdma_")
 	if real, ok := connVerbs[verb]; ok {

@@ -32,9 +32,28 @@ var causes = map[ib.Cause][]string{
 		"Was the window invalidated already, by the peer's SEND_WITH_INV for example?",
 	},
 	ib.CauseBindMW: {
-		"The region must be registered with IBV_ACCESS_MW_BIND, and with LOCAL_WRITE if the window is to allow remote writes or atomics.",
-		"Address and length must lie in the region; region, window and queue pair must be of one protection domain.",
-		"The new rkey may differ from the window's present one in its low byte only: use ibv_inc_rkey. A bound type 2 window must be invalidated before it is bound again.",
+		"Do window and region still exist? A window cannot give LOCAL rights; IBV_ACCESS_ZERO_BASED is for windows of type 2 only.",
+	},
+	ib.CauseBindKey: {
+		"The new rkey may differ from the window's present one (mw.rkey) in its low byte only: use ibv_inc_rkey.",
+	},
+	ib.CauseBindPD: {
+		"Region, window and queue pair must be made with one protection domain.",
+	},
+	ib.CauseBindBound: {
+		"A bound type 2 window must be invalidated before it is bound again: IBV_WR_LOCAL_INV here, or IBV_WR_SEND_WITH_INV by the peer.",
+	},
+	ib.CauseBindEmpty: {
+		"To end a window of type 2, post IBV_WR_LOCAL_INV. Binding to 0 bytes is for type 1.",
+	},
+	ib.CauseBindRegion: {
+		"Register the region with IBV_ACCESS_MW_BIND among its rights, and without IBV_ACCESS_ZERO_BASED.",
+	},
+	ib.CauseBindRange: {
+		"addr and length of bind_info must lie in the region: addr >= start and addr+length <= start+size.",
+	},
+	ib.CauseBindAccess: {
+		"Register the region with IBV_ACCESS_LOCAL_WRITE, or leave REMOTE_WRITE and REMOTE_ATOMIC out of the window's rights.",
 	},
 	ib.CauseMemoryFault: {
 		"The keys were right, but the memory behind the region could not be read or written: it was unmapped, or its process is gone.",
@@ -69,9 +88,24 @@ var causes = map[ib.Cause][]string{
 		"Remote operations need the right twice: in the region's access flags and in qp_access_flags of the responder's queue pair (modify_qp to INIT).",
 	},
 	ib.CauseRKey: {
-		"Is it the rkey of the target region (mr.rkey, not mr.lkey), and current? Keys change with each registration and each window bind.",
-		"Does address plus length stay inside the region? Was the address sent in full 64 bits and in the right byte order?",
-		"Region and responder queue pair must share a protection domain, and the region must allow the operation: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC or FLUSH_GLOBAL.",
+		"Is it the rkey of the target region (mr.rkey, not mr.lkey), sent by the peer for this connection? Keys change with each registration and each window bind, and differ from device to device.",
+		"Was the region deregistered, or the window bound again, after its key was sent? Was the key sent in full 32 bits and in the right byte order?",
+	},
+	ib.CauseRKeyPD: {
+		"The region (or window) and the responder's queue pair must be made with the same protection domain.",
+	},
+	ib.CauseRKeyRange: {
+		"Compare remote_addr and length with the memory that was registered: remote_addr >= start and remote_addr+length <= start+size.",
+		"Was the address sent in full 64 bits and in the right byte order? A region with its own iova, or a zero-based window, counts from there.",
+	},
+	ib.CauseRKeyAccess: {
+		"Register the region (or bind the window) with the right to the operation: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC or FLUSH_GLOBAL. qp_access_flags alone are not enough.",
+	},
+	ib.CauseRKeyGone: {
+		"A window's key is good from its bind to its invalidation (LOCAL_INV, SEND_WITH_INV, or the end of the queue pair that bound it).",
+	},
+	ib.CauseRKeyQP: {
+		"A window of type 2 works for the queue pair that bound it only. Bind one for each connection, or use type 1.",
 	},
 	ib.CauseAtomicAlign: {
 		"Atomics work on 8 bytes at an address that is a multiple of 8.",

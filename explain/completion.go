@@ -7,6 +7,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/vtime"
@@ -112,11 +113,48 @@ func operation(f *qp.Failure) string {
 		// A ring's entry that a post refused: the refusal has named it.
 		return "a request that makes no sense"
 	}
+	switch f.Opcode {
+	case ib.WRBindMW:
+		return bind(&f.Bind)
+	case ib.WRLocalInv:
+		return fmt.Sprintf("a LOCAL_INV of rkey %v", f.InvRKey)
+	}
 	article := "a"
 	if strings.HasPrefix(f.Opcode.String(), "R") || strings.HasPrefix(f.Opcode.String(), "A") {
 		article = "an"
 	}
 	return fmt.Sprintf("%s %v of %s", article, f.Opcode, bytes(uint64(f.Length)))
+}
+
+// bind describes a BIND_MW by what the work request says.
+func bind(b *swqe.BindInfo) string {
+	s := "a BIND_MW"
+	if b.MW != nil {
+		s += fmt.Sprintf(" of the type %d window with rkey %v", b.MW.Type, b.MW.RKey)
+	}
+	s += fmt.Sprintf(" to %s at 0x%x", bytes(b.Length), b.Addr)
+	if b.MR != nil {
+		s += fmt.Sprintf(" of the region with lkey %v", b.MR.LKey)
+	}
+	return s + fmt.Sprintf(", new rkey %v, rights %v", b.RKey, b.Access)
+}
+
+// entry tells which scatter/gather entry failed its check, and what its key stands for.
+func (w *writer) entry(f *qp.Failure) {
+	switch {
+	case f.Fault != ib.CauseNone:
+		w.line(1, "Entry %d of its scatter/gather list, %s at 0x%x, lkey %v: %s.", f.EntryAt, bytes(uint64(f.Entry.Length)), f.Entry.Addr, f.Entry.LKey, f.Fault)
+		w.extent(&f.Extent, "lkey")
+	case f.Opcode == ib.WRBindMW:
+		w.extent(&f.Extent, "lkey")
+	}
+}
+
+// extent tells what memory a key stands for.
+func (w *writer) extent(e *mr.Extent, key string) {
+	if *e != (mr.Extent{}) {
+		w.line(1, "That %s stands for %s at 0x%x to 0x%x, with the rights %v.", key, bytes(e.Length), e.Start, e.Start+e.Length-min(e.Length, 1), e.Access)
+	}
 }
 
 // failure tells the story of what failed.
@@ -125,7 +163,12 @@ func (w *writer) failure(h *qp.History, f *qp.Failure) {
 	case qp.FailedSend:
 		w.send(h, f)
 	case qp.FailedRecv:
-		w.line(1, "Receive wr %d, with room for %s, had been taken by a message from %s when that failed: %s.", f.WRID, bytes(f.Room), far(&f.Attr), f.Cause)
+		room := ", with room for " + bytes(f.Room) + ","
+		if f.Fault != ib.CauseNone {
+			room = "" // it was not counted
+		}
+		w.line(1, "Receive wr %d%s had been taken by a message from %s when that failed: %s.", f.WRID, room, far(&f.Attr), f.Cause)
+		w.entry(f)
 		w.request(f)
 	case qp.FailedRequest:
 		w.line(1, "A request from %s was refused: %s. No receive was involved, so no completion says so.", far(&f.Attr), f.Cause)
@@ -153,13 +196,14 @@ func (w *writer) send(h *qp.History, f *qp.Failure) {
 	} else {
 		w.line(1, "%s, from qp %v at %s to %s.", what, h.QPN, address(h.GID), far(&f.Attr))
 	}
+	w.entry(f)
 	if f.Sent == 0 {
 		w.line(1, "Nothing of it was sent: the adapter found the fault before.")
 	} else {
 		if f.Sent == 1 {
-			w.line(1, "%s, %v before the failure.", sent(f), since(f.FirstSent, f.At))
+			w.line(1, "%s, %s.", sent(f), before(f.FirstSent, f.At))
 		} else {
-			w.line(1, "%s. The first packet left %v before the failure, the last one %v before.", sent(f), since(f.FirstSent, f.At), since(f.LastSent, f.At))
+			w.line(1, "%s. The first packet left %s, the last one %s.", sent(f), before(f.FirstSent, f.At), before(f.LastSent, f.At))
 		}
 		w.answer(f)
 		w.timers(f)
@@ -184,7 +228,7 @@ func sent(f *qp.Failure) string {
 func (w *writer) answer(f *qp.Failure) {
 	switch n := f.NAK; {
 	case n.Syndrome == 0 && f.Cause == ib.CauseRetryTimeout:
-		w.line(1, "No answer came, neither positive nor negative.")
+		w.line(1, "No answer to it came, neither positive nor negative.")
 	case n.Syndrome == 0:
 	case n.Syndrome.Kind() == ib.SyndromeRNR:
 		w.line(1, "The peer answered %s \"receiver not ready\" (RNR NAK), the last time for PSN %d: wait %v.", plural(int(f.RNRNAKs), "time"), uint32(n.PSN), ib.RNRTimeout(n.Syndrome.Value()))
@@ -220,7 +264,7 @@ func (w *writer) queue(f *qp.Failure) {
 		s += fmt.Sprintf(" The %s behind it %s flushed.", plural(others, "request"), isAre(others, "was", "were"))
 	}
 	w.line(1, "%s", s)
-	w.line(1, "Ring indices: SLast %d, SAcked %d, SCur %d, STail %d, SHead %d.", v.SLast, v.SAcked, v.SCur, v.STail, v.SHead)
+	w.line(1, "(For reports about the adapter itself: SLast %d, SAcked %d, SCur %d, STail %d, SHead %d.)", v.SLast, v.SAcked, v.SCur, v.STail, v.SHead)
 }
 
 // request tells what the peer sent.
@@ -239,11 +283,13 @@ func (w *writer) request(f *qp.Failure) {
 		s += fmt.Sprintf(", rkey to invalidate %v", r.RKey)
 	case r.Length > 0:
 		s += fmt.Sprintf(", for %s at 0x%x, rkey %v", bytes(uint64(r.Length)), r.Addr, r.RKey)
-	case f.Kind == qp.FailedRecv:
+	case f.Kind == qp.FailedRecv && f.Got > 0:
 		s += fmt.Sprintf(", after %s of the same message", bytes(f.Got))
 	}
 	w.line(1, "%s.", s)
 	switch f.Cause {
+	case ib.CauseRKeyPD, ib.CauseRKeyRange, ib.CauseRKeyAccess:
+		w.extent(&f.Extent, "rkey")
 	case ib.CauseQPAccess:
 		w.line(1, "The queue pair's access flags are %v.", f.Attr.AccessFlags)
 	case ib.CauseTooManyReads:
@@ -273,7 +319,7 @@ func (w *writer) peer(h *qp.History, f *qp.Failure, p *Peer) {
 	w.line(0, "The peer, %s, which runs here as well:", p.Name)
 	o := p.QP
 	if o == nil {
-		w.line(1, "It has no qp %v: that number was never given out, or the queue pair was destroyed.", h.Attr.DestQPN)
+		w.line(1, "It has no qp %v now: that queue pair was destroyed, by the end of its program perhaps, or there never was one.", h.Attr.DestQPN)
 		return
 	}
 	s := fmt.Sprintf("Its qp %v is in %v, with %s posted.", o.QPN, o.State, plural(o.Receives, "receive"))
@@ -287,15 +333,30 @@ func (w *writer) peer(h *qp.History, f *qp.Failure, p *Peer) {
 	if o.State >= ib.StateRTR && o.State != ib.StateErr && (o.Attr.DestQPN != h.QPN || o.Attr.AV.DGID != h.GID) {
 		w.line(1, "It is connected to %s, not to this one: it drops what comes from here.", far(&o.Attr))
 	}
+	w.sequence(f, o)
 	if o.NoRecvs > 0 {
 		w.line(1, "%s met an empty receive queue there.", plural(int(o.NoRecvs), "message"))
 	}
 	if n := len(o.Failures); n > 0 {
 		g := &o.Failures[n-1]
-		w.line(1, "What took it out of service: %s (0x%x).", g.Cause, uint32(g.Cause))
+		w.line(1, "What took it out of service: %s (0x%x).", strings.TrimPrefix(g.Cause.String(), "flushed: "), uint32(g.Cause))
 		if g.Kind == qp.FailedRecv || g.Kind == qp.FailedRequest {
 			w.request(g)
 		}
+	}
+}
+
+// sequence compares the packet numbers of a request that got no answer with what the peer
+// waits for.
+func (w *writer) sequence(f *qp.Failure, o *qp.History) {
+	if f == nil || f.Cause != ib.CauseRetryTimeout || o.State < ib.StateRTR || o.State == ib.StateErr {
+		return
+	}
+	switch {
+	case f.PSN.Cmp(o.Expects) > 0:
+		w.line(1, "It waits for PSN %d, and this request begins with %d: it ignores what comes too early. sq_psn here and rq_psn there must be the same number.", uint32(o.Expects), uint32(f.PSN))
+	case f.LPSN.Cmp(o.Expects) < 0:
+		w.line(1, "It waits for PSN %d and takes this request, PSN %d, for one that it has had already. Either its answers do not arrive here, or sq_psn here and rq_psn there are not the same number.", uint32(o.Expects), uint32(f.PSN))
 	}
 }
 
@@ -341,12 +402,12 @@ func isAre(n int, one, many string) string {
 
 func bytes(n uint64) string { return plural(int(n), "byte") }
 
-// since is the time from one instant to another as a person would say it.
-func since(from, to vtime.Time) time.Duration {
-	if from == vtime.Never || to < from {
-		return 0
+// before says how long before the failure something was.
+func before(from, failure vtime.Time) string {
+	if from == vtime.Never || failure <= from {
+		return "just before the failure"
 	}
-	return round(to.Sub(from))
+	return fmt.Sprintf("%v before the failure", round(failure.Sub(from)))
 }
 
 // round keeps three digits or so.

@@ -18,11 +18,18 @@ const (
 	CauseOpcodeForQP     Cause = 0x106 // this transport has no such operation
 	CauseMsgTooLong      Cause = 0x107 // longer than the device's largest message
 	CauseLocalInvKey     Cause = 0x108 // LOCAL_INV of a key that cannot be invalidated
-	CauseBindMW          Cause = 0x109 // BIND_MW broke one of the binding rules
+	CauseBindMW          Cause = 0x109 // BIND_MW names a window or region that is not there, or rights that no window has
 	CauseMemoryFault     Cause = 0x10a // the registered memory went away under the adapter
 	CauseInlineOp        Cause = 0x10b // INLINE on an operation that reads or is too long
 	CauseUDTooLong       Cause = 0x10c // datagram longer than the path or port MTU
 	CauseCQOverflow      Cause = 0x10d // the completion queue was full
+	CauseBindKey         Cause = 0x10e // BIND_MW: the new rkey differs in more than its low byte
+	CauseBindPD          Cause = 0x10f // BIND_MW: window or region of another protection domain
+	CauseBindBound       Cause = 0x110 // BIND_MW of a type 2 window that is bound already
+	CauseBindEmpty       Cause = 0x111 // BIND_MW of a type 2 window to no bytes
+	CauseBindRegion      Cause = 0x112 // BIND_MW to a region without MW_BIND, or zero-based
+	CauseBindRange       Cause = 0x113 // BIND_MW to memory outside of the region
+	CauseBindAccess      Cause = 0x114 // BIND_MW: remote writes or atomics, but the region lacks LOCAL_WRITE
 
 	// Responder side, in the responder's own completion.
 	CauseRecvTooSmall  Cause = 0x201 // the message is longer than the receive
@@ -30,12 +37,17 @@ const (
 	CauseOpSequence    Cause = 0x203 // FIRST, MIDDLE, LAST came in a wrong order
 	CausePacketLength  Cause = 0x204 // payload does not fit the opcode and path MTU
 	CauseQPAccess      Cause = 0x205 // the QP does not allow this remote operation
-	CauseRKey          Cause = 0x206 // rkey, range or rights failed
+	CauseRKey          Cause = 0x206 // no region or window has this rkey
 	CauseAtomicAlign   Cause = 0x207 // atomic address is not a multiple of 8
 	CauseTooManyReads  Cause = 0x208 // more READs and atomics than max_dest_rd_atomic
 	CauseInvalidateKey Cause = 0x209 // SEND_WITH_INV named a key that cannot be invalidated
 	CauseWriteLength   Cause = 0x20a // WRITE carried more or fewer bytes than its RETH said
 	CauseOpcodeUnknown Cause = 0x20b // the opcode does not exist on this transport
+	CauseRKeyPD        Cause = 0x20c // the rkey belongs to another protection domain
+	CauseRKeyRange     Cause = 0x20d // the access leaves the memory of the rkey
+	CauseRKeyAccess    Cause = 0x20e // the rkey does not give this right
+	CauseRKeyGone      Cause = 0x20f // the rkey was invalidated, or its window is not bound
+	CauseRKeyQP        Cause = 0x210 // the window of the rkey is bound by another QP
 
 	// Requester side, learned from the responder or from its silence.
 	CauseNAKInvalidReq  Cause = 0x301
@@ -69,7 +81,14 @@ var causeText = map[Cause]string{
 	CauseOpcodeForQP:     "the QP's transport has no such operation",
 	CauseMsgTooLong:      "the message is longer than the device allows",
 	CauseLocalInvKey:     "LOCAL_INV names a key that cannot be invalidated",
-	CauseBindMW:          "the memory window cannot be bound this way",
+	CauseBindMW:          "BIND_MW names no memory window or region, or asks for rights that a window cannot give",
+	CauseBindKey:         "the window's new rkey differs from the present one in more than the low byte",
+	CauseBindPD:          "the memory window or the region to bind belongs to another protection domain",
+	CauseBindBound:       "the type 2 memory window is bound already",
+	CauseBindEmpty:       "a type 2 memory window cannot be bound to 0 bytes",
+	CauseBindRegion:      "the memory region lacks the MW_BIND right, or is zero-based",
+	CauseBindRange:       "the memory window would leave its region",
+	CauseBindAccess:      "the window would allow remote writes or atomics, but its region lacks LOCAL_WRITE",
 	CauseMemoryFault:     "registered memory could not be accessed",
 	CauseInlineOp:        "INLINE on an operation that does not allow it",
 	CauseUDTooLong:       "the datagram is longer than the MTU",
@@ -79,7 +98,12 @@ var causeText = map[Cause]string{
 	CauseOpSequence:      "packets of a message came in an impossible order",
 	CausePacketLength:    "a packet's payload does not fit its opcode and the path MTU",
 	CauseQPAccess:        "the QP's access flags do not allow this remote operation",
-	CauseRKey:            "the rkey, its range or its rights failed the check",
+	CauseRKey:            "no memory region or window has this rkey",
+	CauseRKeyPD:          "the rkey belongs to another protection domain",
+	CauseRKeyRange:       "the access leaves the memory that the rkey stands for",
+	CauseRKeyAccess:      "the rkey does not give the right to this operation",
+	CauseRKeyGone:        "the rkey was invalidated, or its memory window is not bound",
+	CauseRKeyQP:          "the rkey is of a memory window that another QP has bound",
 	CauseAtomicAlign:     "the atomic's remote address is not a multiple of 8",
 	CauseTooManyReads:    "more READs and atomics outstanding than max_dest_rd_atomic",
 	CauseInvalidateKey:   "SEND_WITH_INV names a key that cannot be invalidated",

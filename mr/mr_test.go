@@ -91,20 +91,20 @@ func TestWindowRules(t *testing.T) {
 	_, err = tab.AllocWindow(1, 3)
 	require.ErrorIs(t, err, ib.EINVAL)
 	const rw = ib.AccessRemoteRead | ib.AccessRemoteWrite
-	bind := func(w *Window, key ib.RKey, m *Region, va, n uint64, acc ib.Access) bool {
+	bind := func(w *Window, key ib.RKey, m *Region, va, n uint64, acc ib.Access) ib.Cause {
 		return tab.Bind(1, 7, w, key, m, va, n, acc)
 	}
-	require.False(t, bind(nil, 0, r, 0x1000, 8, rw))
-	require.False(t, tab.Bind(2, 7, w1, w1.RKey+1, r, 0x1000, 8, rw), "another domain")
-	require.False(t, bind(w1, w1.RKey+0x100, r, 0x1000, 8, rw), "only the low byte of the key may change")
-	require.False(t, bind(w1, w1.RKey+1, noBind, 0x1000, 8, rw), "the region lacks MW_BIND")
-	require.False(t, bind(w1, w1.RKey+1, readOnly, 0x1000, 8, rw), "write through a region without LOCAL_WRITE")
-	require.True(t, bind(w1, w1.RKey+1, readOnly, 0x1000, 8, ib.AccessRemoteRead))
-	require.False(t, bind(w1, w1.RKey+1, r, 0x10ff, 2, rw), "outside the region")
-	require.False(t, bind(w1, w1.RKey+1, r, 0x1000, 8, rw|ib.AccessMWBind), "not a remote right")
-	require.False(t, bind(w1, w1.RKey+1, r, 0x1000, 8, rw|ib.AccessZeroBased), "type 1 is never zero based")
-	require.True(t, bind(w1, w1.RKey+1, r, 0x1010, 8, rw|ib.AccessLocalWrite), "LOCAL_WRITE is passed over, as by rxe")
-	require.True(t, bind(w1, w1.RKey+1, r, 0x1010, 8, rw), "type 1 may be bound again")
+	require.Equal(t, ib.CauseBindMW, bind(nil, 0, r, 0x1000, 8, rw))
+	require.Equal(t, ib.CauseBindPD, tab.Bind(2, 7, w1, w1.RKey+1, r, 0x1000, 8, rw), "another domain")
+	require.Equal(t, ib.CauseBindKey, bind(w1, w1.RKey+0x100, r, 0x1000, 8, rw), "only the low byte of the key may change")
+	require.Equal(t, ib.CauseBindRegion, bind(w1, w1.RKey+1, noBind, 0x1000, 8, rw), "the region lacks MW_BIND")
+	require.Equal(t, ib.CauseBindAccess, bind(w1, w1.RKey+1, readOnly, 0x1000, 8, rw), "write through a region without LOCAL_WRITE")
+	require.Equal(t, ib.CauseNone, bind(w1, w1.RKey+1, readOnly, 0x1000, 8, ib.AccessRemoteRead))
+	require.Equal(t, ib.CauseBindRange, bind(w1, w1.RKey+1, r, 0x10ff, 2, rw), "outside the region")
+	require.Equal(t, ib.CauseBindMW, bind(w1, w1.RKey+1, r, 0x1000, 8, rw|ib.AccessMWBind), "not a remote right")
+	require.Equal(t, ib.CauseBindMW, bind(w1, w1.RKey+1, r, 0x1000, 8, rw|ib.AccessZeroBased), "type 1 is never zero based")
+	require.Equal(t, ib.CauseNone, bind(w1, w1.RKey+1, r, 0x1010, 8, rw|ib.AccessLocalWrite), "LOCAL_WRITE is passed over, as by rxe")
+	require.Equal(t, ib.CauseNone, bind(w1, w1.RKey+1, r, 0x1010, 8, rw), "type 1 may be bound again")
 	require.ErrorIs(t, tab.Deregister(r), ib.EBUSY)
 	require.Zero(t, readOnly.Windows())
 	_, c := tab.CheckRKey(1, 99, w1.RKey, 0x1010, 8, rw)
@@ -114,26 +114,34 @@ func TestWindowRules(t *testing.T) {
 		key   ib.RKey
 		va, n uint64
 		acc   ib.Access
-	}{{1, w1.RKey, 0x100f, 1, rw}, {1, w1.RKey, 0x1010, 9, rw}, {2, w1.RKey, 0x1010, 8, rw}, {1, w1.RKey - 1, 0x1010, 8, rw}, {1, w1.RKey, 0x1010, 8, ib.AccessRemoteAtomic}} {
+		want  ib.Cause
+	}{
+		{1, w1.RKey, 0x100f, 1, rw, ib.CauseRKeyRange}, {1, w1.RKey, 0x1010, 9, rw, ib.CauseRKeyRange}, {2, w1.RKey, 0x1010, 8, rw, ib.CauseRKeyPD},
+		{1, w1.RKey - 1, 0x1010, 8, rw, ib.CauseRKey}, {1, w1.RKey, 0x1010, 8, ib.AccessRemoteAtomic, ib.CauseRKeyAccess},
+	} {
 		_, c := tab.CheckRKey(bad.pd, 7, bad.key, bad.va, bad.n, bad.acc)
-		require.Equal(t, ib.CauseRKey, c, "%+v", bad)
+		require.Equal(t, bad.want, c, "%+v", bad)
 	}
-	require.True(t, bind(w1, w1.RKey+1, nil, 0, 0, 0), "length 0 unbinds type 1")
+	require.Equal(t, ib.CauseNone, bind(w1, w1.RKey+1, nil, 0, 0, 0), "length 0 unbinds type 1")
 	require.False(t, w1.Bound())
 
-	require.False(t, bind(w2, w2.RKey+1, r, 0x1000, 0, rw), "type 2 is unbound by invalidation")
-	require.True(t, bind(w2, w2.RKey+1, r, 0x1040, 16, rw|ib.AccessZeroBased))
-	require.False(t, bind(w2, w2.RKey+1, r, 0x1000, 8, rw), "bound already")
+	require.Equal(t, ib.CauseBindEmpty, bind(w2, w2.RKey+1, r, 0x1000, 0, rw), "type 2 is unbound by invalidation")
+	require.Equal(t, ib.CauseNone, bind(w2, w2.RKey+1, r, 0x1040, 16, rw|ib.AccessZeroBased))
+	require.Equal(t, ib.CauseBindBound, bind(w2, w2.RKey+1, r, 0x1000, 8, rw), "bound already")
 	s, c := tab.CheckRKey(1, 7, w2.RKey, 4, 12, rw)
 	require.Equal(t, ib.CauseNone, c)
 	require.EqualValues(t, 0x1044, s.Addr)
 	_, c = tab.CheckRKey(1, 8, w2.RKey, 4, 12, rw)
-	require.Equal(t, ib.CauseRKey, c, "type 2 belongs to the QP that bound it")
+	require.Equal(t, ib.CauseRKeyQP, c, "type 2 belongs to the QP that bound it")
 	require.False(t, tab.Invalidate(1, 8, w2.RKey))
 	require.False(t, tab.Invalidate(1, 7, r.RKey), "an ordinary region")
+	require.Equal(t, Extent{0, 16, rw | ib.AccessZeroBased}, tab.Extent(uint32(w2.RKey)))
 	require.True(t, tab.Invalidate(1, 7, w2.RKey))
+	_, c = tab.CheckRKey(1, 7, w2.RKey, 4, 12, rw)
+	require.Equal(t, ib.CauseRKeyGone, c)
+	require.Zero(t, tab.Extent(uint32(w2.RKey)))
 	require.NoError(t, tab.Deregister(r))
-	require.False(t, bind(w2, w2.RKey+1, r, 0x1000, 8, rw), "the region is gone")
+	require.Equal(t, ib.CauseBindMW, bind(w2, w2.RKey+1, r, 0x1000, 8, rw), "the region is gone")
 	require.NoError(t, tab.FreeWindow(w2))
 	require.ErrorIs(t, tab.FreeWindow(w2), ib.EINVAL)
 }

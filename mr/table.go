@@ -285,17 +285,26 @@ func (t *Table) CheckRKey(pd PD, qpn ib.QPN, rkey ib.RKey, va, n uint64, acc ib.
 		return w.check(pd, qpn, rkey, va, n, acc)
 	}
 	r := s.region
-	if r == nil || r.RKey != rkey || r.invalid || r.PD != pd || !r.covers(va, n) || r.Access&acc != acc || n > ib.MaxMsgBytes {
+	switch {
+	case r == nil || r.RKey != rkey:
 		return Seg{}, ib.CauseRKey
+	case r.invalid:
+		return Seg{}, ib.CauseRKeyGone
+	case r.PD != pd:
+		return Seg{}, ib.CauseRKeyPD
+	case !r.covers(va, n) || n > ib.MaxMsgBytes:
+		return Seg{}, ib.CauseRKeyRange
+	case r.Access&acc != acc:
+		return Seg{}, ib.CauseRKeyAccess
 	}
 	return r.seg(va, uint32(n)), ib.CauseNone
 }
 
-// Grants reports whether rkey gives a QP the rights acc, wherever in the memory.
-func (t *Table) Grants(pd PD, qpn ib.QPN, rkey ib.RKey, acc ib.Access) bool {
+// Grants checks whether rkey gives a QP the rights acc, wherever in the memory.
+func (t *Table) Grants(pd PD, qpn ib.QPN, rkey ib.RKey, acc ib.Access) ib.Cause {
 	s := t.slotOf(uint32(rkey))
 	if s == nil {
-		return false
+		return ib.CauseRKey
 	}
 	va := uint64(0)
 	switch w := s.window; {
@@ -305,7 +314,34 @@ func (t *Table) Grants(pd PD, qpn ib.QPN, rkey ib.RKey, acc ib.Access) bool {
 		va = s.region.IOVA
 	}
 	_, c := t.CheckRKey(pd, qpn, rkey, va, 0, acc)
-	return c == ib.CauseNone
+	return c
+}
+
+// Extent is the memory that a key stands for, and the rights it gives, for explanations.
+type Extent struct {
+	Start, Length uint64
+	Access        ib.Access
+}
+
+// Extent returns what an lkey or rkey stands for now, zero if nothing has this key.
+func (t *Table) Extent(key uint32) Extent {
+	s := t.slotOf(key)
+	if s == nil {
+		return Extent{}
+	}
+	if w := s.window; w != nil {
+		switch {
+		case w.region == nil || uint32(w.RKey) != key:
+			return Extent{}
+		case w.access&ib.AccessZeroBased != 0:
+			return Extent{Length: w.length, Access: w.access}
+		}
+		return Extent{w.va, w.length, w.access}
+	}
+	if r := s.region; r != nil && (uint32(r.LKey) == key || uint32(r.RKey) == key) {
+		return Extent{r.IOVA, r.Length, r.Access}
+	}
+	return Extent{}
 }
 
 // Invalidate (kernel: rvt_invalidate_rkey) ends remote access through rkey, on

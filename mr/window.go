@@ -70,29 +70,28 @@ func (t *Table) FindRegion(lkey ib.LKey) *Region {
 
 // Bind carries out a BIND_MW work request of the QP qpn in domain pd: the window
 // gives access acc to [va, va+length) of region r from now on, under the key newKey.
-// Length 0 unbinds a type 1 window. It returns false if a binding rule is broken
+// Length 0 unbinds a type 1 window. The cause is the binding rule that is broken
 // (IBTA 10.6.7.2; rxe_check_bind_mw).
-func (t *Table) Bind(pd PD, qpn ib.QPN, w *Window, newKey ib.RKey, r *Region, va, length uint64, acc ib.Access) bool {
-	if w == nil || !w.live || w.PD != pd || uint32(w.RKey)^uint32(newKey) > 0xff {
-		return false
-	}
-	if w.Type == ib.MWType2 && (w.region != nil || length == 0) {
-		return false
+func (t *Table) Bind(pd PD, qpn ib.QPN, w *Window, newKey ib.RKey, r *Region, va, length uint64, acc ib.Access) ib.Cause {
+	switch {
+	case w == nil || !w.live:
+		return ib.CauseBindMW
+	case w.PD != pd:
+		return ib.CauseBindPD
+	case uint32(w.RKey)^uint32(newKey) > 0xff:
+		return ib.CauseBindKey
+	case w.Type == ib.MWType2 && w.region != nil:
+		return ib.CauseBindBound
+	case w.Type == ib.MWType2 && length == 0:
+		return ib.CauseBindEmpty
 	}
 	if length == 0 {
 		w.unbind()
 		w.RKey = newKey
-		return true
+		return ib.CauseNone
 	}
-	// A window has no use for LOCAL_WRITE, but rxe accepts it and programs pass it.
-	if acc&^(ib.AccessLocalWrite|ib.AccessRemoteMask|ib.AccessZeroBased) != 0 || acc&ib.AccessZeroBased != 0 && w.Type == ib.MWType1 {
-		return false
-	}
-	if r == nil || !r.live || r.invalid || r.PD != pd || r.Access&ib.AccessMWBind == 0 || r.Access&ib.AccessZeroBased != 0 || !r.covers(va, length) {
-		return false
-	}
-	if acc&(ib.AccessRemoteWrite|ib.AccessRemoteAtomic) != 0 && r.Access&ib.AccessLocalWrite == 0 {
-		return false
+	if c := w.mayBind(pd, r, va, length, acc); c != ib.CauseNone {
+		return c
 	}
 	w.unbind()
 	r.windows++
@@ -101,7 +100,27 @@ func (t *Table) Bind(pd PD, qpn ib.QPN, w *Window, newKey ib.RKey, r *Region, va
 	if w.Type == ib.MWType2 {
 		w.qpn = qpn
 	}
-	return true
+	return ib.CauseNone
+}
+
+// mayBind checks the region and the rights of a BIND_MW.
+func (w *Window) mayBind(pd PD, r *Region, va, length uint64, acc ib.Access) ib.Cause {
+	switch {
+	// A window has no use for LOCAL_WRITE, but rxe accepts it and programs pass it.
+	case acc&^(ib.AccessLocalWrite|ib.AccessRemoteMask|ib.AccessZeroBased) != 0 || acc&ib.AccessZeroBased != 0 && w.Type == ib.MWType1:
+		return ib.CauseBindMW
+	case r == nil || !r.live || r.invalid:
+		return ib.CauseBindMW
+	case r.PD != pd:
+		return ib.CauseBindPD
+	case r.Access&ib.AccessMWBind == 0 || r.Access&ib.AccessZeroBased != 0:
+		return ib.CauseBindRegion
+	case !r.covers(va, length):
+		return ib.CauseBindRange
+	case acc&(ib.AccessRemoteWrite|ib.AccessRemoteAtomic) != 0 && r.Access&ib.AccessLocalWrite == 0:
+		return ib.CauseBindAccess
+	}
+	return ib.CauseNone
 }
 
 func (w *Window) unbind() {
@@ -114,16 +133,25 @@ func (w *Window) unbind() {
 // check resolves a remote access through the window.
 func (w *Window) check(pd PD, qpn ib.QPN, rkey ib.RKey, va, n uint64, acc ib.Access) (Seg, ib.Cause) {
 	r := w.region
-	if r == nil || w.RKey != rkey || w.PD != pd || w.Type == ib.MWType2 && w.qpn != qpn || w.access&acc != acc {
+	switch {
+	case w.RKey != rkey:
 		return Seg{}, ib.CauseRKey
+	case r == nil || r.invalid:
+		return Seg{}, ib.CauseRKeyGone
+	case w.PD != pd:
+		return Seg{}, ib.CauseRKeyPD
+	case w.Type == ib.MWType2 && w.qpn != qpn:
+		return Seg{}, ib.CauseRKeyQP
+	case w.access&acc != acc:
+		return Seg{}, ib.CauseRKeyAccess
 	}
 	start := w.va
 	if w.access&ib.AccessZeroBased != 0 {
 		start = 0
 	}
 	off := va - start
-	if va < start || off > w.length || n > w.length-off || n > ib.MaxMsgBytes || r.invalid {
-		return Seg{}, ib.CauseRKey
+	if va < start || off > w.length || n > w.length-off || n > ib.MaxMsgBytes {
+		return Seg{}, ib.CauseRKeyRange
 	}
 	return r.seg(w.va+off, uint32(n)), ib.CauseNone
 }

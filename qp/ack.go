@@ -175,7 +175,7 @@ func (q *QP) makeReadResponse(o *Outbox, r *response) bool {
 		if c != ib.CauseNone {
 			o.undo(segs)
 			if r.open {
-				q.readKeyGone(r.psn)
+				q.readKeyGone(r, c)
 			} else {
 				q.popResponse(r) // a duplicate: silence is enough
 			}
@@ -214,14 +214,15 @@ func (q *QP) makeReadResponse(o *Outbox, r *response) bool {
 
 // readKeyGone ends a READ whose memory may no longer be read: NAK at the packet that
 // cannot be sent, and the QP goes to ERR.
-func (q *QP) readKeyGone(psn ib.PSN) {
+func (q *QP) readKeyGone(r *response, c ib.Cause) {
+	psn, reth := r.psn, r.reth
 	q.dropAnswers()
 	if q.can(ProcessRecvOK) {
 		q.fatal = true
 		q.RNAKState = ib.NAKRemoteAccess
-		q.hist.request = Request{Opcode: ib.OpReadRequest, PSN: psn}
+		q.hist.request = Request{Opcode: ib.OpReadRequest, PSN: psn, Addr: reth.VA, RKey: reth.RKey, Length: reth.DMALen}
 		q.Env.Ctr.SentNAK++
 		q.resp.push(response{kind: respAck, psn: psn, msn: q.RMSN, syn: ib.NAKRemoteAccess})
-		q.errorQP(ib.WCLocProtErr, ib.CauseRKey, ib.CauseFlushAfter, true)
+		q.errorQP(ib.WCLocProtErr, c, ib.CauseFlushAfter, true)
 	}
 }

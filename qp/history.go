@@ -3,6 +3,7 @@ package qp
 import (
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
@@ -41,11 +42,23 @@ type Failure struct {
 	RKey                ib.RKey
 	NAK                 NAK // the last one before the failure, from the peer
 	Queue               SendQueueView
+	// Entry is the scatter/gather entry that failed its check, of the send work request or
+	// of the receive, and Fault why. Fault is 0 if it was nothing of that kind.
+	Entry   mr.SGE
+	EntryAt int // its place in the list, from 0
+	Fault   ib.Cause
+	// Bind is what a BIND_MW asked for, InvRKey the key of a LOCAL_INV.
+	Bind    swqe.BindInfo
+	InvRKey ib.RKey
 
 	// FailedRecv, FailedRequest: what the peer sent.
 	Request Request
 	Room    uint64 // FailedRecv: bytes the receive has room for
 	Got     uint64 // FailedRecv: bytes of the message before the last packet
+
+	// Extent is what the key that was used stands for: Entry's, or that of the peer's
+	// request. Zero if no memory has this key.
+	Extent mr.Extent
 
 	Attr Attr // what modify_qp had set
 }
@@ -92,6 +105,7 @@ type History struct {
 	FlushCause ib.Cause
 	Failures   []Failure // oldest first
 	LastNAK    NAK
+	Expects    ib.PSN // of the peer's next request
 	GID        ib.GID // the QP's own address
 }
 
@@ -103,7 +117,8 @@ const maxFailures = 4
 type history struct {
 	failures []Failure
 	lastNAK  NAK
-	request  Request // of the peer, being refused
+	request  Request  // of the peer, being refused
+	rkey     ib.Cause // why the last access by rkey failed
 	noRecvs  uint64
 }
 
@@ -123,7 +138,7 @@ func (q *QP) note(f Failure) {
 		h.failures = append(h.failures[:0], h.failures[1:]...)
 	}
 	h.failures = append(h.failures, f)
-	if o := q.Env.Observer; o != nil && (f.Kind == FailedRecv || f.Kind == FailedRequest) {
+	if o := q.Env.Observer; o != nil && (f.Kind == FailedRecv || f.Kind == FailedRequest || f.Kind == FailedByCQ) {
 		o.Refused(q, &h.failures[len(h.failures)-1])
 	}
 }
@@ -138,7 +153,13 @@ func (q *QP) noteSend(status ib.WCStatus, cause ib.Cause) {
 		Kind: FailedSend, WRID: w.WR.WRID, Status: status, Cause: cause, To: ib.StateErr,
 		Opcode: w.WR.Opcode, Length: w.Length, PSN: w.PSN, LPSN: w.LPSN, Packets: w.Packets,
 		Sent: w.Sent, Retries: w.Retries, RNRNAKs: w.RNRNAKs, FirstSent: vtime.Never, LastSent: vtime.Never,
-		RemoteAddr: w.WR.RemoteAddr, RKey: w.WR.RKey,
+		RemoteAddr: w.WR.RemoteAddr, RKey: w.WR.RKey, Bind: w.WR.Bind, InvRKey: w.WR.InvRKey,
+	}
+	if b := &w.WR.Bind; w.WR.Opcode == ib.WRBindMW && b.MR != nil {
+		f.Extent = q.Env.Keys.Extent(uint32(b.MR.LKey))
+	}
+	if keyCause(cause) {
+		q.noteEntry(&f, q.PD, w.WR.SGL, q.localAccess(w.WR.Opcode, w.Op()))
 	}
 	if w.Sent > 0 {
 		f.FirstSent, f.LastSent = w.FirstSent, w.LastSent
@@ -163,10 +184,29 @@ func (q *QP) noteError(status ib.WCStatus, cause, flush ib.Cause) {
 	case q.RFlags&(RWRIDValid|RRewindSGE) != 0:
 		f.Kind, f.WRID = FailedRecv, q.rwqe.WRID
 		f.Request, f.Room, f.Got = q.hist.request, q.RLen, q.RRcvLen
+		if cause == ib.CauseRecvLKey {
+			q.noteEntry(&f, q.recvPD(), q.rwqe.SGL, ib.AccessLocalWrite)
+		}
 	default:
 		f.Kind, f.Request = FailedRequest, q.hist.request
 	}
+	if f.Fault == ib.CauseNone && f.Request.RKey != 0 {
+		f.Extent = q.Env.Keys.Extent(uint32(f.Request.RKey))
+	}
 	q.note(f)
+}
+
+// keyCause reports whether a send failed by a key of its scatter/gather list.
+func keyCause(c ib.Cause) bool { return c >= ib.CauseLKeyUnknown && c <= ib.CauseLKeyInvalidated }
+
+// noteEntry looks for the entry of a scatter/gather list that cannot be used.
+func (q *QP) noteEntry(f *Failure, pd mr.PD, sgl []mr.SGE, acc ib.Access) {
+	for i, e := range sgl {
+		if _, c := q.Env.Keys.CheckLKey(pd, e, acc); c != ib.CauseNone {
+			f.Entry, f.EntryAt, f.Fault, f.Extent = e, i, c, q.Env.Keys.Extent(uint32(e.LKey))
+			return
+		}
+	}
 }
 
 // noteRequest keeps what the peer asked for, before it is refused.
@@ -198,7 +238,7 @@ func (q *QP) History() History {
 	h := History{
 		QPN: q.QPN, Type: q.Type, State: q.State, At: q.Env.Now, Attr: q.Attr, Queue: q.queueView(),
 		SRQ: q.SRQ != nil, NoRecvs: q.hist.noRecvs, RNRNAKs: q.NRNRNAKs, Resends: q.NRCResends, Timeouts: q.NTimeouts,
-		FlushCause: q.flushCause, Failures: append([]Failure(nil), q.hist.failures...), LastNAK: q.hist.lastNAK,
+		FlushCause: q.flushCause, Failures: append([]Failure(nil), q.hist.failures...), LastNAK: q.hist.lastNAK, Expects: q.RPSN,
 	}
 	// The ring of a destroyed QP may be gone: a host reads its history later than that.
 	if rq := q.recvQueue(); rq != nil && !q.Destroy {

@@ -180,18 +180,18 @@ func (q *QP) localOp(w *swqe.SWQE, op *swqe.OpParams) {
 		q.failSend(q.keyStatus(c), c)
 		return
 	}
-	ok, status, cause := true, ib.WCLocQPOpErr, ib.CauseLocalInvKey
 	switch w.WR.Opcode {
 	case ib.WRLocalInv:
-		ok = q.Env.Keys.Invalidate(q.PD, q.QPN, w.WR.InvRKey)
+		if !q.Env.Keys.Invalidate(q.PD, q.QPN, w.WR.InvRKey) {
+			q.failSend(ib.WCLocQPOpErr, ib.CauseLocalInvKey)
+			return
+		}
 	case ib.WRBindMW:
 		b := &w.WR.Bind
-		ok = q.Env.Keys.Bind(q.PD, q.QPN, b.MW, b.RKey, b.MR, b.Addr, b.Length, b.Access)
-		status, cause = ib.WCMWBindErr, ib.CauseBindMW
-	}
-	if !ok {
-		q.failSend(status, cause)
-		return
+		if c := q.Env.Keys.Bind(q.PD, q.QPN, b.MW, b.RKey, b.MR, b.Addr, b.Length, b.Access); c != ib.CauseNone {
+			q.failSend(ib.WCMWBindErr, c)
+			return
+		}
 	}
 	q.SendComplete(ib.WCSuccess, ib.CauseNone)
 }

@@ -104,7 +104,7 @@ func (q *QP) action(v verdict) verdictAction {
 	case vTooMany:
 		return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseTooManyReads}
 	case vRKey:
-		return verdictAction{ib.NAKRemoteAccess, p.RKeyStatus, ib.CauseRKey}
+		return verdictAction{ib.NAKRemoteAccess, p.RKeyStatus, q.hist.rkey}
 	case vWriteLen:
 		return verdictAction{ib.NAKInvalidReq, invalid, ib.CauseWriteLength}
 	}
@@ -265,6 +265,15 @@ func (q *QP) badInvalidate(pkt *wire.Packet) verdict {
 	return vOK
 }
 
+// remote resolves memory that the peer names by an rkey, and remembers why not.
+func (q *QP) remote(rkey ib.RKey, va, n uint64, acc ib.Access) (mr.Seg, bool) {
+	s, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, rkey, va, n, acc)
+	if c != ib.CauseNone {
+		q.hist.rkey = c
+	}
+	return s, c == ib.CauseNone
+}
+
 // recvWrite executes a packet of an RDMA WRITE. Only the last packet of one with
 // immediate data takes a receive.
 func (q *QP) recvWrite(pkt *wire.Packet, m wire.Mask) verdict {
@@ -278,7 +287,7 @@ func (q *QP) recvWrite(pkt *wire.Packet, m wire.Mask) verdict {
 	if m&wire.Start != 0 {
 		reth, got = pkt.RETH, 0
 		if reth.DMALen > 0 {
-			if _, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, reth.RKey, reth.VA, uint64(reth.DMALen), ib.AccessRemoteWrite); c != ib.CauseNone {
+			if _, ok := q.remote(reth.RKey, reth.VA, uint64(reth.DMALen), ib.AccessRemoteWrite); !ok {
 				return vRKey
 			}
 		}
@@ -294,8 +303,8 @@ func (q *QP) recvWrite(pkt *wire.Packet, m wire.Mask) verdict {
 		}
 	}
 	if n > 0 {
-		seg, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, reth.RKey, reth.VA+got, n, ib.AccessRemoteWrite)
-		if c != ib.CauseNone {
+		seg, ok := q.remote(reth.RKey, reth.VA+got, n, ib.AccessRemoteWrite)
+		if !ok {
 			return vRKey
 		}
 		q.Env.Scatter.Add(seg, pkt.Payload, uint32(q.QPN))
@@ -352,7 +361,7 @@ func (q *QP) recvRead(pkt *wire.Packet) verdict {
 	}
 	r := pkt.RETH
 	if r.DMALen > 0 {
-		if _, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, r.RKey, r.VA, uint64(r.DMALen), ib.AccessRemoteRead); c != ib.CauseNone {
+		if _, ok := q.remote(r.RKey, r.VA, uint64(r.DMALen), ib.AccessRemoteRead); !ok {
 			return vRKey
 		}
 	}
@@ -394,8 +403,8 @@ func (q *QP) recvAtomicWrite(pkt *wire.Packet) verdict {
 	if v := q.checkRdAtomic(); v != vOK {
 		return v
 	}
-	seg, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, r.RKey, r.VA, atomicWriteBytes, ib.AccessRemoteWrite)
-	if c != ib.CauseNone {
+	seg, ok := q.remote(r.RKey, r.VA, atomicWriteBytes, ib.AccessRemoteWrite)
+	if !ok {
 		return vRKey
 	}
 	q.Env.Scatter.Add(seg, pkt.Payload, uint32(q.QPN))
@@ -421,10 +430,10 @@ func (q *QP) recvFlush(pkt *wire.Packet) verdict {
 	}
 	r := pkt.RETH
 	if level == ib.FlushMR {
-		if !q.Env.Keys.Grants(q.PD, q.QPN, r.RKey, acc) {
+		if q.hist.rkey = q.Env.Keys.Grants(q.PD, q.QPN, r.RKey, acc); q.hist.rkey != ib.CauseNone {
 			return vRKey
 		}
-	} else if _, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, r.RKey, r.VA, uint64(r.DMALen), acc); c != ib.CauseNone {
+	} else if _, ok := q.remote(r.RKey, r.VA, uint64(r.DMALen), acc); !ok {
 		return vRKey
 	}
 	q.answerRead(pkt, wire.RETH{}, 1)
@@ -456,8 +465,8 @@ func (q *QP) recvAtomic(pkt *wire.Packet) verdict {
 	if v := q.checkRdAtomic(); v != vOK {
 		return v
 	}
-	seg, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, a.RKey, a.VA, 8, ib.AccessRemoteAtomic)
-	if c != ib.CauseNone {
+	seg, ok := q.remote(a.RKey, a.VA, 8, ib.AccessRemoteAtomic)
+	if !ok {
 		return vRKey
 	}
 	q.Env.flushFor()
@@ -473,6 +482,7 @@ func (q *QP) recvAtomic(pkt *wire.Packet) verdict {
 		q.MemoryGone()
 		return vOK // in silence
 	case err != nil:
+		q.hist.rkey = ib.CauseMemoryFault
 		return vRKey
 	}
 	q.RMSN = q.RMSN.Add(1)

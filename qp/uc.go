@@ -142,7 +142,7 @@ func (q *QP) execUCWrite(pkt *wire.Packet, m wire.Mask) verdict {
 	if m&wire.Start != 0 {
 		q.reth, q.RRcvLen = pkt.RETH, 0
 		if r := q.reth; r.DMALen > 0 {
-			if _, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, r.RKey, r.VA, uint64(r.DMALen), ib.AccessRemoteWrite); c != ib.CauseNone {
+			if _, ok := q.remote(r.RKey, r.VA, uint64(r.DMALen), ib.AccessRemoteWrite); !ok {
 				return vRKey
 			}
 		}
@@ -158,8 +158,8 @@ func (q *QP) execUCWrite(pkt *wire.Packet, m wire.Mask) verdict {
 		}
 	}
 	if n > 0 {
-		seg, c := q.Env.Keys.CheckRKey(q.PD, q.QPN, q.reth.RKey, q.reth.VA+q.RRcvLen, n, ib.AccessRemoteWrite)
-		if c != ib.CauseNone {
+		seg, ok := q.remote(q.reth.RKey, q.reth.VA+q.RRcvLen, n, ib.AccessRemoteWrite)
+		if !ok {
 			return vRKey
 		}
 		q.Env.Scatter.Add(seg, pkt.Payload, uint32(q.QPN))

@@ -35,7 +35,7 @@ func TestAtomicOnLostMemory(t *testing.T) {
 		require.Equal(t, ib.WCRemAccessErr, wcs[0].Status)
 		require.Equal(t, ib.StateErr, qb.State)
 		h := qb.History()
-		require.Equal(t, ib.CauseRKey, h.Failures[0].Cause)
+		require.Equal(t, ib.CauseMemoryFault, h.Failures[0].Cause)
 	}
 }
 

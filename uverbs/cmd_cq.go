@@ -4,6 +4,7 @@ import (
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/rvt"
+	"strconv"
 )
 
 type cqObj struct {
@@ -66,7 +67,7 @@ func createCQEx(k *call) error {
 func (k *call) createCQ(cmd *exCreateCQ) (r createCQResp, drv []byte, err error) {
 	const verb = "create_cq"
 	if int64(cmd.CompVector) >= int64(k.c.dev.cfg.compVectors()) {
-		return r, nil, ib.NewVerbError(ib.EINVAL, verb, "", "comp_vector is not below num_comp_vectors")
+		return r, nil, ib.NewVerbError(ib.EINVAL, verb, "", "comp_vector "+strconv.FormatUint(uint64(cmd.CompVector), 10)+" is not below num_comp_vectors, "+strconv.Itoa(k.c.dev.cfg.compVectors()))
 	}
 	ch, err := k.c.channelOf(verb, cmd.CompChannel, k.passed)
 	if err != nil {
@@ -100,8 +101,8 @@ func (k *call) newCQRing(verb string, asked uint32, use func(cqe int, ring cq.Ri
 	if err != nil {
 		return ring{}, err
 	}
-	if asked < 1 || int64(asked) > int64(most(a.grantCQE, k.d.Config().Limits.MaxCQE)) {
-		return ring{}, ib.NewVerbError(ib.EINVAL, verb, "", "cqe is 0 or exceeds max_cqe")
+	if n := most(a.grantCQE, k.d.Config().Limits.MaxCQE); asked < 1 || int64(asked) > int64(n) {
+		return ring{}, ib.NewVerbError(ib.EINVAL, verb, "", outside("cqe", asked, 1, "max_cqe", n))
 	}
 	cqe := a.grantCQE(int(asked))
 	if !mapped {

@@ -6,6 +6,7 @@ import (
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/vtime"
+	"strconv"
 )
 
 type pdObj struct{ pd *rvt.PD }
@@ -86,8 +87,10 @@ func (k *call) checkRange(verb string, start, length, iova uint64, acc ib.Access
 		return ib.NewVerbError(ib.EINVAL, verb, "", "the caller has no memory")
 	case start&(pageBytes-1) != iova&(pageBytes-1):
 		return ib.NewVerbError(ib.EINVAL, verb, "", "hca_va and start differ in their offset within a page")
-	case length == 0 || start+length < start:
-		return ib.NewVerbError(ib.EINVAL, verb, "", "length is 0, or the range wraps")
+	case length == 0:
+		return ib.NewVerbError(ib.EINVAL, verb, "", "length is 0")
+	case start+length < start:
+		return ib.NewVerbError(ib.EINVAL, verb, "", "address plus length wraps")
 	}
 	if acc&ib.AccessOnDemand != 0 {
 		return nil
@@ -95,7 +98,7 @@ func (k *call) checkRange(verb string, start, length, iova uint64, acc ib.Access
 	var probe [2]byte
 	ops := []mr.Op{{Addr: start, Buf: probe[:1]}, {Addr: start + length - 1, Buf: probe[1:]}}
 	if n, err := k.caller.Mem.ReadV(ops); err != nil || n < len(ops) {
-		return ib.NewVerbError(ib.EFAULT, verb, "", "the memory cannot be read")
+		return ib.NewVerbError(ib.EFAULT, verb, "", "the memory cannot be read: "+strconv.FormatUint(length, 10)+" bytes at 0x"+strconv.FormatUint(start, 16))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
@@ -163,6 +164,16 @@ func (c *qpCaps) core() qp.Cap {
 	return qp.Cap{MaxSendWR: int(c.MaxSendWR), MaxRecvWR: int(c.MaxRecvWR), MaxSendSGE: int(c.MaxSendSGE), MaxRecvSGE: int(c.MaxRecvSGE), MaxInlineData: int(c.MaxInlineData)}
 }
 
+// outside says that an attribute does not lie between least and the limit that
+// ibv_query_device tells under a name.
+func outside(attr string, n uint32, least int, limit string, most int) string {
+	s := attr + " " + strconv.FormatUint(uint64(n), 10)
+	if int64(n) < int64(least) {
+		return s + " is less than " + strconv.Itoa(least)
+	}
+	return s + " exceeds " + limit + ", " + strconv.Itoa(most)
+}
+
 // grantCaps works out what a QP gets for what it asks: at least that, more where the
 // rings are larger anyway.
 func (k *call) grantCaps(b *qpBody, srq bool, granted *qpCaps) error {
@@ -176,10 +187,11 @@ func (k *call) grantCaps(b *qpBody, srq bool, granted *qpCaps) error {
 		name string
 		n    uint32
 		most int64
-	}{{"max_send_wr", asked.MaxSendWR, wr}, {"max_recv_wr", asked.MaxRecvWR, wr}, {"max_send_sge", asked.MaxSendSGE, int64(l.MaxSGE)},
-		{"max_recv_sge", asked.MaxRecvSGE, int64(l.MaxSGE)}, {"max_inline_data", asked.MaxInlineData, int64(l.MaxInline)}} {
+		attr string // of ibv_query_device
+	}{{"max_send_wr", asked.MaxSendWR, wr, "max_qp_wr"}, {"max_recv_wr", asked.MaxRecvWR, wr, "max_qp_wr"}, {"max_send_sge", asked.MaxSendSGE, int64(l.MaxSGE), "max_sge"},
+		{"max_recv_sge", asked.MaxRecvSGE, int64(l.MaxSGE), "max_sge"}, {"max_inline_data", asked.MaxInlineData, int64(l.MaxInline), "the device's limit"}} {
 		if int64(v.n) > v.most {
-			return ib.NewVerbError(ib.EINVAL, "create_qp", "", v.name+" exceeds the device's limit")
+			return ib.NewVerbError(ib.EINVAL, "create_qp", "", outside(v.name, v.n, 0, v.attr, int(v.most)))
 		}
 	}
 	*granted = asked
@@ -361,8 +373,11 @@ func (k *call) modifyQP(cmd *modifyQP) error {
 	if o == nil {
 		return noHandle(verb, "QP")
 	}
-	if cmd.QPState > uint8(ib.StateErr) && cmd.AttrMask&uint32(ib.AttrState) != 0 || cmd.CurQPState > uint8(ib.StateErr) && cmd.AttrMask&uint32(ib.AttrCurState) != 0 {
-		return ib.NewVerbError(ib.EINVAL, verb, o.q.String(), "qp_state is not a state")
+	switch mask := ib.AttrMask(cmd.AttrMask); {
+	case cmd.QPState > uint8(ib.StateErr) && mask&ib.AttrState != 0:
+		return ib.NewVerbError(ib.EINVAL, verb, o.q.String(), "qp_state "+strconv.Itoa(int(cmd.QPState))+" is not a state")
+	case cmd.CurQPState > uint8(ib.StateErr) && mask&ib.AttrCurState != 0:
+		return ib.NewVerbError(ib.EINVAL, verb, o.q.String(), "cur_qp_state "+strconv.Itoa(int(cmd.CurQPState))+" is not a state")
 	}
 	o.drain(k.d)
 	a := cmd.attr()

@@ -79,11 +79,12 @@ func (o *srqObj) mapInfo() []byte {
 
 func (k *call) checkSRQSize(verb string, maxWR, maxSGE uint32) error {
 	l := &k.d.Config().Limits
+	n := most(k.c.dev.abi.grantWR, l.MaxSRQWR)
 	switch {
-	case maxWR < 1 || int64(maxWR) > int64(most(k.c.dev.abi.grantWR, l.MaxSRQWR)):
-		return ib.NewVerbError(ib.EINVAL, verb, "", "max_wr is 0 or exceeds max_srq_wr")
+	case maxWR < 1 || int64(maxWR) > int64(n):
+		return ib.NewVerbError(ib.EINVAL, verb, "", outside("max_wr", maxWR, 1, "max_srq_wr", n))
 	case int64(maxSGE) > int64(l.MaxSGE):
-		return ib.NewVerbError(ib.EINVAL, verb, "", "max_sge exceeds max_srq_sge")
+		return ib.NewVerbError(ib.EINVAL, verb, "", outside("max_sge", maxSGE, 0, "max_srq_sge", l.MaxSGE))
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func TestFieldFetchAdd(t *testing.T) {
 		says   string
 	}{
 		{"all right", nil, allAccess, 0, ib.WCSuccess, ""},
-		{"region", nil, ib.AccessLocalWrite, 0, ib.WCRemAccessErr, "the region must allow the operation: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC or FLUSH_GLOBAL"},
+		{"region", nil, ib.AccessLocalWrite, 0, ib.WCRemAccessErr, "the rkey does not give the right to this operation (0x20e)"},
 		{"queue pair", func(p *ConnParams) { p.Access = ib.AccessRemoteWrite }, allAccess, 0, ib.WCRemInvReqErr, "the QP's access flags do not allow this remote operation (0x205)"},
 		{"depth", func(p *ConnParams) { p.MaxDestRdAtomic = 0 }, allAccess, 0, ib.WCRemInvReqErr, "The queue pair's max_dest_rd_atomic is 0."},
 		{"alignment", nil, allAccess, 4, 0xff, "the remote address of an atomic must be a multiple of 8"},

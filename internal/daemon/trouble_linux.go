@@ -246,7 +246,7 @@ func peerOf(hist *qp.History, all []*hosted) *explain.Peer {
 func (h *hosted) Refused(c *uverbs.Context, err error) {
 	var v *ib.VerbError
 	// Programs look for the end of the GID table by asking for empty entries.
-	if !errors.As(err, &v) || v.Errno == ib.EOPNOTSUPP || v.Errno == ib.ENODATA && v.Verb == "query_gid_ex" || v.Errno == ib.Errno(unix.EBADF) || v.Verb == "ioctl" || v.Verb == "write" {
+	if !errors.As(err, &v) || v.Errno == ib.EOPNOTSUPP && !strings.HasPrefix(v.Verb, "create_") || v.Errno == ib.ENODATA && v.Verb == "query_gid_ex" || v.Errno == ib.Errno(unix.EBADF) || v.Verb == "ioctl" || v.Verb == "write" {
 		return
 	}
 	a, _ := c.Owner.(*attached)
@@ -263,9 +263,9 @@ func (h *hosted) failed(q *qp.QP, wrID uint64, status ib.WCStatus, site uintptr)
 }
 
 // turnedAway takes note of a request of the peer that cost the queue pair its life
-// without a completion that says so.
+// without a completion that says so, or of a completion that was lost.
 func (h *hosted) turnedAway(q *qp.QP, f *qp.Failure) {
-	if f.Kind == qp.FailedRequest {
+	if f.Kind == qp.FailedRequest || f.Kind == qp.FailedByCQ {
 		h.desk.put(note{h: h, a: h.programOf(q), q: q})
 	}
 }
