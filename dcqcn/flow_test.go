@@ -22,6 +22,8 @@ func params() *Params {
 }
 
 // TestCut: the first notification halves the rate, and each cut takes alpha/2.
+//
+// req: CC-RP-02 CC-RP-03
 func TestCut(t *testing.T) {
 	p, f := params(), new(Flow)
 	require.EqualValues(t, 100*gbps, f.Rate(p))
@@ -40,6 +42,8 @@ func TestCut(t *testing.T) {
 
 // TestRecovery follows the timer: five steps halfway back to the rate before the cut,
 // then the target rises by the additive increase.
+//
+// req: CC-RP-04
 func TestRecovery(t *testing.T) {
 	p, f := params(), new(Flow)
 	f.CNP(p, 0)
@@ -60,6 +64,8 @@ func TestRecovery(t *testing.T) {
 
 // TestByteCounterAndHyperIncrease: bytes make steps of their own, and when both counters
 // are beyond fast recovery the target rises by the hyper increase times their excess.
+//
+// req: CC-RP-04
 func TestByteCounterAndHyperIncrease(t *testing.T) {
 	p, f := params(), new(Flow)
 	p.ByteCounter, p.RateTimer, p.AlphaTimer = 10_000, time.Millisecond, time.Second
@@ -94,6 +100,8 @@ func TestByteCounterAndHyperIncrease(t *testing.T) {
 }
 
 // TestPacing: packets of a limited flow leave at its rate, to the nanosecond over many.
+//
+// req: CC-PACE-01
 func TestPacing(t *testing.T) {
 	p, f := params(), new(Flow)
 	p.RateTimer, p.AlphaTimer, p.ByteCounter = time.Hour, time.Hour, 1<<40
@@ -112,6 +120,8 @@ func TestPacing(t *testing.T) {
 }
 
 // TestNotificationInterval: one CNP for each interval, whatever is marked.
+//
+// req: CC-NP-01
 func TestNotificationInterval(t *testing.T) {
 	p, f := params(), new(Flow)
 	require.True(t, f.Marked(p, 0), "the first packet marked, at the start of time as well")
@@ -123,6 +133,8 @@ func TestNotificationInterval(t *testing.T) {
 
 // TestLongSilence: a flow that is not looked at for a day ends up at line rate, at the
 // cost of no more steps than there are from the lowest rate.
+//
+// req: CC-RP-05
 func TestLongSilence(t *testing.T) {
 	p, f := params(), new(Flow)
 	for i := range 1000 {

@@ -156,6 +156,7 @@ var refusals = []struct {
 	{"comp_vector", []string{"comp_vector must be less than num_comp_vectors of the context. 0 always works."}},
 	{"exceeds max_cqe", []string{"cqe must not exceed ibv_query_device's max_cqe. One queue for very many queue pairs may not be possible: use several."}},
 	{"srq_limit", []string{"srq_limit must not exceed the size of the queue: it is the number of receives below which SRQ_LIMIT_REACHED comes."}},
+	{"receive queue is full", []string{"As many receives are posted and not used as the queue has room for. A place is free again when a message has taken a receive."}},
 	{"exceeds ", []string{"Ask for no more than the limit, or use several objects. ibv_query_device tells the limits."}},
 }
 

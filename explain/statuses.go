@@ -41,7 +41,7 @@ var statuses = [ib.NumWCStatuses]statusInfo{
 		causes: []ib.Cause{ib.CauseRNRRetry}},
 	ib.WCLocRDDViolErr:    {meaning: onlyRD},
 	ib.WCRemInvRDReqErr:   {meaning: onlyRD},
-	ib.WCRemAbortErr:      {meaning: onlyRD},
+	ib.WCRemAbortErr:      {meaning: "A message that had taken a receive of a shared queue was abandoned before its end. That takes a UC queue pair with a shared receive queue, or the reliable datagram transport. This device has neither (create_qp refuses the first), so it never gives this status."},
 	ib.WCInvEECNErr:       {meaning: onlyRD},
 	ib.WCInvEECStateErr:   {meaning: onlyRD},
 	ib.WCFatalErr:         {meaning: "The adapter failed. This device then raises DEVICE_FATAL and refuses calls with ENODEV: nobody is left to write completions. A device of profile rxe gives it, as the kernel's does, to a request that is no READ and gets a READ response: the peer, or somebody in its place, answers what was not asked."},

@@ -120,7 +120,6 @@ type QP struct {
 	sGrownPSN    ib.PSN // SLastPSN when sWindow grew last
 	sNoAck       int    // packets sent since the last one that asked for an ACK
 	sProbe       ib.PSN // PSN of the probe while SWaitAck
-	retryCause   ib.Cause
 	flushCause   ib.Cause
 	STimerAt     vtime.Time // s_timer: retransmission deadline
 	SRNRTimerAt  vtime.Time // s_rnr_timer
@@ -204,7 +203,7 @@ func (q *QP) initQP() {
 	q.SFlags &= SSignalReqWR
 	q.STimerAt, q.SRNRTimerAt = vtime.Never, vtime.Never
 	q.wantDrained = false
-	q.retryCause, q.flushCause = 0, 0
+	q.flushCause = 0
 	q.RPSN, q.RMSN, q.RNAKState = 0, 0, 0
 	q.RState = ib.OpSendLast
 	q.RFlags, q.RLen, q.RRcvLen = 0, 0, 0

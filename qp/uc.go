@@ -129,7 +129,6 @@ func (q *QP) execUC(pkt *wire.Packet, m wire.Mask) verdict {
 		return v
 	}
 	if m&wire.End != 0 {
-		q.RMSN = q.RMSN.Add(1)
 		q.deliver(pkt, m, ib.WCRecv, uint32(q.RRcvLen))
 	}
 	return vOK
@@ -167,7 +166,6 @@ func (q *QP) execUCWrite(pkt *wire.Packet, m wire.Mask) verdict {
 	q.RRcvLen += n
 	q.Env.Ctr.RcvdBytes += n
 	if end {
-		q.RMSN = q.RMSN.Add(1)
 		if m&wire.HasImm != 0 {
 			q.deliver(pkt, m, ib.WCRecvRDMAWithImm, uint32(q.RRcvLen))
 		}

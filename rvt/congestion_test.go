@@ -2,17 +2,61 @@ package rvt
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/dcqcn"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
+// TestPacedSender: behind a packet of a limited queue pair the next request, or packet of a
+// READ response, waits for its time on the wire, and the deadline says until when. An
+// acknowledgement waits for nothing.
+//
+// req: CC-MARK-01 CC-PACE-01 CC-PACE-02
+func TestPacedSender(t *testing.T) {
+	p := dcqcn.Default(100e9)
+	p.RateTimer, p.AlphaTimer = time.Hour, time.Hour
+	a, b, q, peer := rcPair(t, func(c *Config) { c.Congestion = &p })
+	cnp := wire.Packet{Opcode: ib.OpcodeCNP, BECN: true, DestQP: q.QPN, PKey: ib.PKeyDefault}
+	require.Equal(t, wire.DropNone, a.d.Receive(0, &wire.Path{Src: b.gid, Dst: a.gid}, &cnp))
+	require.EqualValues(t, 50e9, q.Flow().Rate(&p))
+	for i := range 2 {
+		_, err := a.d.PostSend(q, []swqe.SendWR{{WRID: uint64(i), Opcode: ib.WRRDMAWrite, SGL: a.sge(0, 1000), RemoteAddr: bufBase, RKey: b.mr.RKey}})
+		require.NoError(t, err)
+	}
+	out := append([]frame(nil), a.emit(0)...)
+	require.Len(t, out, 1, "the second request has to wait")
+	require.Equal(t, uint8(wire.ECT0), out[0].path.TClass&wire.ECNMask)
+	// BTH and RETH, data, ICRC; UDP, IPv4, Ethernet with preamble and gap.
+	bytes := out[0].pkt.HeaderBytes() + 1000 + wire.ICRCBytes + wire.FrameOverheadBytes(true)
+	at := vtime.Time(bytes * 8 / 50) // at 50 Gbit/s, in nanoseconds
+	require.Equal(t, at, a.d.Deadline())
+
+	request := wire.Packet{Opcode: ib.OpWriteOnly, PKey: ib.PKeyDefault, DestQP: q.QPN, PSN: q.RPSN, AckReq: true}
+	read := wire.Packet{Opcode: ib.OpReadRequest, PKey: ib.PKeyDefault, DestQP: q.QPN, PSN: q.RPSN.Add(1), RETH: wire.RETH{VA: bufBase, RKey: a.mr.RKey, DMALen: 8}}
+	path := wire.Path{Src: b.gid, Dst: a.gid}
+	a.receive(1, []frame{{path, request}})
+	ack := a.emit(1)
+	require.Len(t, ack, 1)
+	require.Equal(t, ib.OpAcknowledge, ack[0].pkt.Opcode)
+	require.Zero(t, ack[0].path.TClass&wire.ECNMask)
+	a.receive(1, []frame{{path, read}})
+	require.Empty(t, a.emit(at-1))
+	require.Equal(t, at, a.d.Deadline())
+	a.d.Expire(at)
+	require.Equal(t, ib.OpReadRespOnly, a.emit(at)[0].pkt.Opcode)
+	_ = peer
+}
+
 // TestCNPIsChecked: only a CNP from the peer of a queue pair that exists slows it down,
 // and a device without congestion control does not know the opcode.
+//
+// req: CC-RP-01 CC-RP-02 CC-OFF-01
 func TestCNPIsChecked(t *testing.T) {
 	p := dcqcn.Default(100e9)
 	a, b, q, _ := rcPair(t, func(c *Config) { c.Congestion = &p })
@@ -45,6 +89,8 @@ func TestCNPIsChecked(t *testing.T) {
 
 // TestMarkedDataIsAnswered: a marked packet gives one CNP, before the acknowledgement; a
 // second one within the interval gives none.
+//
+// req: CC-NP-01
 func TestMarkedDataIsAnswered(t *testing.T) {
 	p := dcqcn.Default(100e9)
 	a, b, q, peer := rcPair(t, func(c *Config) { c.Congestion = &p })

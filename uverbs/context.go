@@ -161,8 +161,8 @@ func (c *Context) Post(d *rvt.Device, qpHandle uint32) (idle, ok bool) {
 // one load for each QP.
 func (c *Context) Scan(d *rvt.Device) int {
 	n := 0
+	defer func(was *Context) { c.dev.calling = was }(c.dev.calling) // a command may be under way
 	c.dev.calling = c
-	defer func() { c.dev.calling = nil }()
 	for _, o := range c.qps {
 		if o.sq != nil && o.sq.waiting() > 0 {
 			n += o.drain(d)
@@ -182,9 +182,10 @@ func (c *Context) Close() {
 		ran = true
 		if !c.closed {
 			c.closed = true
+			was := c.dev.calling
 			c.dev.calling = c
 			c.destroyAll(d, now)
-			c.dev.calling = nil
+			c.dev.calling = was
 			c.closeChannels()
 		}
 	})

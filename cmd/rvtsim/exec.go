@@ -175,7 +175,11 @@ func (f *execFlags) tell(w io.Writer, d *daemon.Daemon) {
 				kept = append(kept, t)
 			}
 		}
-		if n.Troubles = kept; len(kept) > 0 {
+		n.Troubles = kept
+		if !f.why {
+			n.Drops = nil
+		}
+		if len(kept) > 0 || f.why {
 			printTroubles(w, &n)
 		}
 	}

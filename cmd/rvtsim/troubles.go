@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rvtsim/rvtsim/explain"
 	"github.com/rvtsim/rvtsim/internal/daemon"
 )
 
@@ -44,6 +45,10 @@ func addNodeExplain(cmd *cobra.Command) {
 
 // printTroubles tells everything, oldest first.
 func printTroubles(w io.Writer, n *daemon.NodeReport) {
+	counts := explain.DropCounts(n.Drops)
+	if drops := explain.Drops("node "+n.Name, &counts); drops != "" {
+		defer fmt.Fprintf(w, "\n%s\n", drops)
+	}
 	if len(n.Troubles) == 0 {
 		fmt.Fprintf(w, "node %s: no call was refused, and no work or connection failed\n", n.Name)
 		return

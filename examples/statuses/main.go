@@ -39,6 +39,7 @@ var examples = []example{
 	{"REM_OP_ERR", "the peer posted a receive that it cannot use", remOpErr},
 	{"RETRY_EXC_ERR", "the peer is gone", retryExcErr},
 	{"RNR_RETRY_EXC_ERR", "the peer has no receive posted", rnrRetryExcErr},
+	{"FATAL_ERR", "the peer answers a SEND with data, in profile rxe", fatalErr},
 	{"CQ_ERR", "more completions than the completion queue holds", cqErr},
 	{"QP_REQ_ERR", "the peer asks for something that the queue pair refuses", qpReqErr},
 	{"QP_ACCESS_ERR", "the peer uses a wrong remote key", qpAccessErr},

@@ -92,6 +92,7 @@ func (a *attached) close() {
 		return
 	}
 	a.h.unhear(a)
+	a.h.desk.settle() // what failed just now is explained while its objects are there
 	a.ctx.Close()
 	done := false
 	a.h.Do(func(*rvt.Device, vtime.Time) {

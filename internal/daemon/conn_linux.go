@@ -74,7 +74,7 @@ func (c *conn) run() error {
 		switch rq.op {
 		case opOpen, opAttach:
 			err = c.attach(&rq, files)
-		case opWrite, opIoctl:
+		case opWrite, opIoctl, opRefused:
 			closeAll(files)
 			err = c.command(&rq)
 		case opHost:
@@ -231,6 +231,8 @@ func (c *conn) carryOut(rq *request, p uverbs.Passed) uverbs.Reply {
 		return f.ch.Write(&c.caller, rq.data, p)
 	case f != nil:
 		return uverbs.Reply{Errno: ib.Errno(unix.ENOTTY)}
+	case rq.op == opRefused:
+		return c.ctx.ctx.RefusedByLibrary(&c.caller, rq.data)
 	}
 	if rq.op == opIoctl {
 		return c.ctx.ctx.Ioctl(&c.caller, uverbs.IoctlRequest, rq.arg, rq.data, p)

@@ -387,6 +387,9 @@ func (n *NodeReport) add(m *NodeReport) {
 	n.Retransmitted += m.Retransmitted
 	n.SendCalls += m.SendCalls
 	n.ReceiveCalls += m.ReceiveCalls
+	for r, k := range m.Drops {
+		n.dropped(r, k)
+	}
 	n.Troubles = append(n.Troubles, m.Troubles...)
 	n.Troubles = n.Troubles[max(0, len(n.Troubles)-maxTroubles):]
 }

@@ -36,17 +36,18 @@ const (
 type op uint16
 
 const (
-	opOpen   op = 1
-	opAttach op = 2
-	opWrite  op = 3
-	opIoctl  op = 4
-	opFDInfo op = 5
-	opHost   op = 6
-	opReport op = 7
-	opObeyed op = 8
-	opList   op = 16
-	opStop   op = 17
-	opFault  op = 18
+	opOpen    op = 1
+	opAttach  op = 2
+	opWrite   op = 3
+	opIoctl   op = 4
+	opFDInfo  op = 5
+	opHost    op = 6
+	opReport  op = 7
+	opObeyed  op = 8
+	opRefused op = 9
+	opList    op = 16
+	opStop    op = 17
+	opFault   op = 18
 )
 
 func (o op) String() string {
@@ -55,6 +56,8 @@ func (o op) String() string {
 		return "OPEN"
 	case opAttach:
 		return "ATTACH"
+	case opRefused:
+		return "REFUSED"
 	case opWrite:
 		return "WRITE"
 	case opIoctl:

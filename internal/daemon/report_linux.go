@@ -17,6 +17,7 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
 )
 
 // Report is what a daemon says about itself.
@@ -56,6 +57,8 @@ type NodeReport struct {
 	ReceivedPackets uint64 `json:"received_packets"`
 	DroppedPackets  uint64 `json:"dropped_packets"`
 	Retransmitted   uint64 `json:"retransmitted_packets"`
+	// Drops are the dropped packets by reason (wire.DropReason), without those that are 0.
+	Drops map[string]uint64 `json:"drops,omitempty"`
 
 	// System calls that moved packets, or looked for some in vain.
 	SendCalls    uint64 `json:"send_calls"`
@@ -148,8 +151,9 @@ func (d *Daemon) reportNode(h *hosted) NodeReport {
 		n.SentPackets, n.ReceivedPackets, n.Retransmitted = ctr.SentPackets, ctr.RcvdPackets, ctr.RetransPackets
 		port := h.node.Port().Counters()
 		n.SendCalls, n.ReceiveCalls = port.TxSyscalls, port.RxSyscalls
-		for _, k := range ctr.Dropped {
+		for r, k := range ctr.Dropped {
 			n.DroppedPackets += k
+			n.dropped(wire.DropReason(r).String(), k)
 		}
 		for i, a := range contexts {
 			if a.cm != nil || !a.open {
@@ -178,6 +182,17 @@ func (d *Daemon) reportNode(h *hosted) NodeReport {
 	n.add(&h.past)
 	d.mu.Unlock()
 	return n
+}
+
+// dropped adds packets that were dropped for a reason.
+func (n *NodeReport) dropped(reason string, k uint64) {
+	if k == 0 {
+		return
+	}
+	if n.Drops == nil {
+		n.Drops = map[string]uint64{}
+	}
+	n.Drops[reason] += k
 }
 
 // contextsOf lists a node's contexts in the order of their oldest process.

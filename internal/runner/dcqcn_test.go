@@ -39,6 +39,8 @@ const fast = "{additive_increase: 400Mbps, min_rate: 100Mbps}"
 // incast is what all senders may have outstanding, from beginning to end. With it, it is
 // below the point where every packet is marked, once the senders know of each other, and
 // the sink is still busy.
+//
+// req: CC-MARK-01 CC-PACE-01
 func TestDCQCNKeepsQueuesShort(t *testing.T) {
 	skipUnderRace(t)
 	const senders = 16
@@ -113,6 +115,8 @@ func skipUnderRace(t *testing.T) {
 
 // TestReadsSlowTheirResponder: the data of a READ come from the responder, so it is its
 // queue pair that the requester's notifications slow down.
+//
+// req: CC-PACE-02
 func TestReadsSlowTheirResponder(t *testing.T) {
 	text := `version: 1
 duration: 4ms
@@ -156,6 +160,8 @@ func (s *cnpSink) Capture(_ vtime.Time, d *fabric.Datagram) {
 
 // TestCNPLayout: a CNP is what IBTA annex A17 and captures of hardware show: opcode 0x81,
 // BECN, PSN 0, the sender's queue pair, 16 zero bytes, with DSCP 48.
+//
+// req: CC-NP-02
 func TestCNPLayout(t *testing.T) {
 	sink := &cnpSink{}
 	runVirtual(t, parse(t, incastFile(4, time.Millisecond, "true", incastWrites+", psn: 7")), Options{Sink: sink})
@@ -174,6 +180,8 @@ func TestCNPLayout(t *testing.T) {
 
 // TestDCQCNIsOffByDefault: no profile has it, data packets forbid marks, and a CNP is an
 // unknown opcode, as in soft-RoCE.
+//
+// req: CC-OFF-01
 func TestDCQCNIsOffByDefault(t *testing.T) {
 	for _, profile := range []string{"ibta", "rdmavt", "rxe"} {
 		sink := &cnpSink{}

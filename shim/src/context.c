@@ -587,15 +587,22 @@ static int ring(struct ctx *c, uint32_t qp)
 
 /* ---- the calls ---- */
 
+_Atomic unsigned shim_failures;
+
+int shim_tells_sites(int fd)
+{
+	unsigned m = mark_of(fd);
+	return m && !is_ours(m) && shim_ctx[m - 1].sites;
+}
+
 /* Runs a command on fd. *ours is 0 if fd is not a device after all. */
 int shim_command(int fd, uint16_t op, uint64_t arg, const void *buf, size_t n, int *ours)
 {
 	sigset_t old;
 	int r = -1;
-	unsigned m = mark_of(fd);
 	struct site site;
 	site.n = 0;
-	if (m && !is_ours(m) && shim_ctx[m - 1].sites)
+	if (shim_tells_sites(fd))
 		shim_site(&site); /* before the lock: it may have to load a library */
 	shim_guard(&old);
 	struct ctx *c = shim_lookup(fd);
@@ -605,6 +612,8 @@ int shim_command(int fd, uint16_t op, uint64_t arg, const void *buf, size_t n, i
 	else
 		set_mark(fd, 0);
 	shim_unguard(&old);
+	if (r < 0)
+		shim_failures++;
 	return r;
 }
 

@@ -1,6 +1,4 @@
-/* Polling drives the engine. This is the one place that knows structures of libibverbs:
- * those that inline functions of its header have built into every program, so that they
- * cannot change. See shim.h. */
+/* Polling drives the engine. See shim.h. */
 #include "shim.h"
 
 #include <dlfcn.h>
@@ -8,17 +6,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
-struct verbs_context { /* struct ibv_context */
-	void *device;
-	struct {
-		void *before[11];
-		int (*poll_cq)(void **cq, int n, void *wc);
-		void *after[20];
-	} ops;
-	int cmd_fd, async_fd, num_comp_vectors;
-	pthread_mutex_t mutex;
-	void *abi_compat;
-};
+#include "verbs.h"
 
 struct extended_context { /* the end of struct verbs_context, which grows at its beginning */
 	struct extended_cq *(*create_cq_ex)(struct verbs_context *ctx, void *attr);
@@ -113,5 +101,7 @@ EXPORT struct verbs_context *ibv_open_device(void *device)
 	struct verbs_context *ctx = real(device);
 	if (ctx && shim_has_engine() && shim_is_home(ctx->cmd_fd))
 		hook(ctx);
+	else if (ctx && shim_tells_sites(ctx->cmd_fd))
+		shim_watch_posts(ctx);
 	return ctx;
 }

@@ -27,6 +27,7 @@
 #define RVTSIM_HOST 6   /* the process hosts its part of the node itself; answer: a grant, the node's socket */
 #define RVTSIM_REPORT 7 /* of such a process: passes a file with a report in JSON */
 #define RVTSIM_OBEYED 8 /* of such a process: what came of an ORDER */
+#define RVTSIM_REFUSED 9 /* a library refused a post: rvtsim_refused, and where */
 #define RVTSIM_LIST 16  /* of the command line: passes a file with a report in JSON */
 #define RVTSIM_STOP 17  /* of the command line: end the daemon */
 #define RVTSIM_FAULT 18 /* of the command line: a fault as text; passes a file with the outcome in JSON */
@@ -88,6 +89,18 @@ struct rvtsim_rep {
 	uint32_t nfiles;
 	uint32_t nwrites;
 	uint32_t query_fd;
+};
+
+/* verb of rvtsim_refused */
+#define RVTSIM_POST_SEND 1
+#define RVTSIM_POST_RECV 2
+#define RVTSIM_POST_SRQ_RECV 3
+
+struct rvtsim_refused {
+	uint32_t verb, handle, error; /* errno */
+	uint32_t opcode, flags, num_sge;
+	uint32_t first, reserved; /* bytes of the first entry */
+	uint64_t wr_id, length, remote_addr;
 };
 
 struct rvtsim_write {

@@ -9,6 +9,7 @@
  *              descriptor is a command: it goes to the daemon, and the answer is
  *              copied to where the command says;
  *   files.c    descriptors that are copied, moved and closed;
+ *   posts.c    posts that the libraries refuse, for nodes that explain failures;
  *   cm.c       /dev/infiniband/rdma_cm, whose descriptor is a pipe: waiting for events.
  *
  * A process may instead have an engine of its own, a library that does the daemon's work
@@ -119,6 +120,8 @@ void shim_files_init(void);
 int shim_waits(const void *buf, size_t n);
 ssize_t shim_get_event(int fd, const void *buf, size_t n);
 
+int shim_tells_sites(int fd);       /* does the daemon want to know where calls are made? */
+extern _Atomic unsigned shim_failures; /* commands that failed */
 int shim_is_home(int fd);           /* is it a context of this process's engine? */
 
 /* program.c */

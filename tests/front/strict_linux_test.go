@@ -71,6 +71,7 @@ func TestStrictPrograms(t *testing.T) {
 				require.NoError(t, err, "%s", out)
 				text := one.explained(node, strings.Fields(r.codes))
 				require.Contains(t, text, r.text)
+				require.NotContains(t, text, "a program  ", "it is known which")
 				if r.place != "" {
 					require.Regexp(t, `called from (\w+ \(\w+\.[ch]:\d+\), called from )*`+r.place+` \(misuse\.c:\d+\)`, text)
 				}
