@@ -3,6 +3,7 @@ package conform
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rvtsim/rvtsim/ib"
 )
@@ -27,6 +28,8 @@ type Result struct {
 	Reason  string   `json:"reason,omitempty"`
 	Diffs   []Diff   `json:"differences,omitempty"`
 	Record  Record   `json:"record"`
+	// Took is how long the case waited, in the time of the device: virtual or real.
+	Took time.Duration `json:"took_ns"`
 }
 
 // Diff is a cell that differs from the reference, or from what is expected.
@@ -45,7 +48,7 @@ var vendorErrRule = Reason{"WC-ERR-02", "vendor_err names the cause; the kernel 
 // judge compares a record with the reference and with what the profile is expected to
 // give.
 func (s *Suite) judge(c *Case, ref *Record, got *outcome) *Result {
-	res := &Result{Case: c.Name, What: c.What, Reqs: c.Reqs, Verdict: Pass, Record: got.Record}
+	res := &Result{Case: c.Name, What: c.What, Reqs: c.Reqs, Verdict: Pass, Record: got.Record, Took: got.took}
 	res.Record.N = ref.N
 	want := s.exp.expect(c, ref, got.sent)
 	reference, cells := ref.Cells(), got.Cells()

@@ -197,10 +197,12 @@ func TestJUnit(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, rep.WriteJUnit(&b))
 	var got struct {
-		Failures int `xml:"failures,attr"`
+		Failures int     `xml:"failures,attr"`
+		Time     float64 `xml:"time,attr"`
 		Suite    struct {
 			Cases []struct {
-				Name    string `xml:"name,attr"`
+				Name    string  `xml:"name,attr"`
+				Time    float64 `xml:"time,attr"`
 				Failure *struct {
 					Text string `xml:",chardata"`
 				} `xml:"failure"`
@@ -209,6 +211,12 @@ func TestJUnit(t *testing.T) {
 	}
 	require.NoError(t, xml.Unmarshal(b.Bytes(), &got))
 	require.Equal(t, rep.Count(Fail), got.Failures)
+	total := 0.0
+	for _, c := range got.Suite.Cases {
+		require.Positive(t, c.Time, c.Name)
+		total += c.Time
+	}
+	require.InDelta(t, total, got.Time, 1e-3)
 	require.Len(t, got.Suite.Cases, len(rep.Results))
 	require.Equal(t, "send_basic", got.Suite.Cases[0].Name)
 	require.Contains(t, got.Suite.Cases[0].Failure.Text, "wanted: id=1 SUCCESS RECV len=100 flags=0x1")

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Report is the results of a run, in the order of the suite.
@@ -100,7 +102,9 @@ type (
 		Name     string     `xml:"name,attr"`
 		Tests    int        `xml:"tests,attr"`
 		Failures int        `xml:"failures,attr"`
+		Errors   int        `xml:"errors,attr"`
 		Skipped  int        `xml:"skipped,attr"`
+		Time     string     `xml:"time,attr"`
 		Suite    junitSuite `xml:"testsuite"`
 	}
 	junitSuite struct {
@@ -109,11 +113,13 @@ type (
 		Failures int         `xml:"failures,attr"`
 		Errors   int         `xml:"errors,attr"`
 		Skipped  int         `xml:"skipped,attr"`
+		Time     string      `xml:"time,attr"`
 		Cases    []junitCase `xml:"testcase"`
 	}
 	junitCase struct {
 		Class   string        `xml:"classname,attr"`
 		Name    string        `xml:"name,attr"`
+		Time    string        `xml:"time,attr"`
 		Failure *junitProblem `xml:"failure,omitempty"`
 		Skipped *junitProblem `xml:"skipped,omitempty"`
 		Out     string        `xml:"system-out,omitempty"`
@@ -124,13 +130,18 @@ type (
 	}
 )
 
-// WriteJUnit writes the results as JUnit XML. There are no times: runs in virtual time
-// give the same file.
+// seconds writes a time as readers of JUnit files want it.
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 6, 64) }
+
+// WriteJUnit writes the results as JUnit XML. Times are those that the device waited, so
+// that runs in virtual time give the same file.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	name := "conform." + r.Profile
 	s := junitSuite{Name: name, Tests: len(r.Results), Failures: r.Count(Fail), Skipped: r.Count(Skip)}
+	var total time.Duration
 	for _, c := range r.Results {
-		j := junitCase{Class: name, Name: c.Case}
+		total += c.Took
+		j := junitCase{Class: name, Name: c.Case, Time: seconds(c.Took)}
 		text := strings.Join(c.Explain(c.Verdict == Explained), "\n")
 		switch c.Verdict {
 		case Fail:
@@ -146,9 +157,10 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err
 	}
+	s.Time = seconds(total)
 	enc := xml.NewEncoder(w)
 	enc.Indent("", "  ")
-	if err := enc.Encode(junitSuites{Name: name, Tests: s.Tests, Failures: s.Failures, Skipped: s.Skipped, Suite: s}); err != nil {
+	if err := enc.Encode(junitSuites{Name: name, Tests: s.Tests, Failures: s.Failures, Skipped: s.Skipped, Time: s.Time, Suite: s}); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, "\n")

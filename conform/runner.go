@@ -83,6 +83,7 @@ func defaultSettings() settings {
 type outcome struct {
 	Record
 	sent map[string]wrInfo
+	took time.Duration
 }
 
 // runCase carries out a case on a fresh device. The error says what is wrong with the
@@ -108,7 +109,7 @@ func runCase(d DUT, c *Case) (outcome, error) {
 	}
 	r.states("A", "B")
 	r.asyncEvents(endEvents)
-	return outcome{r.rec, r.sent}, nil
+	return outcome{r.rec, r.sent, r.now}, nil
 }
 
 func (r *runner) fill() {

@@ -314,3 +314,25 @@ func (m *model) check(key *Region, pd PD, va, n uint64, acc ib.Access) {
 	_, c = m.tab.CheckRKey(pd, 1, key.RKey, va, n, acc)
 	require.Equal(m.t, rok, c == ib.CauseNone)
 }
+
+// TestReuse: a freed key may serve again at once, if somebody wants it to, and then it
+// stands for the new memory.
+func TestReuse(t *testing.T) {
+	tab, again := NewTable(0, 0), false
+	tab.Reuse = func() bool { return again }
+	a := reg(t, tab, 1, 0x1000, 0x100, everything)
+	require.NoError(t, tab.Deregister(a))
+	b := reg(t, tab, 1, 0x2000, 0x100, everything)
+	require.NotEqual(t, a.LKey, b.LKey)
+	again = true
+	require.NoError(t, tab.Deregister(b))
+	c := reg(t, tab, 1, 0x3000, 0x100, everything)
+	require.Equal(t, b.LKey, c.LKey)
+	d := reg(t, tab, 1, 0x4000, 0x100, everything)
+	require.NotEqual(t, c.LKey, d.LKey, "the key is in use")
+	_, cause := tab.CheckRKey(1, 7, b.RKey, 0x3000, 8, ib.AccessRemoteRead)
+	require.Equal(t, ib.CauseNone, cause)
+	_, cause = tab.CheckRKey(1, 7, b.RKey, 0x2000, 8, ib.AccessRemoteRead)
+	require.Equal(t, ib.CauseRKeyRange, cause, "the old memory is gone")
+	require.Equal(t, 2, tab.Len())
+}

@@ -69,7 +69,11 @@ type Table struct {
 	// InvalidateAny lets SEND_WITH_INV and LOCAL_INV invalidate an ordinary region,
 	// as rdmavt does. IBTA allows only type 2 windows (and fast registered regions).
 	InvalidateAny bool
+	// Reuse is asked before a key is given out, if a region was deregistered: true lets its
+	// key serve again at once. Nil: a key is not used again soon. The owner's.
+	Reuse func() bool
 
+	freed uint32 // key of the region deregistered last, 0 if none
 	slots []slot
 	next  int
 	gen   uint32
@@ -99,6 +103,12 @@ func (t *Table) Len() int { return t.used }
 func (t *Table) alloc() (int, uint32, bool) {
 	if t.used >= t.limit {
 		return 0, 0, false
+	}
+	if t.Reuse != nil && t.freed != 0 && t.Reuse() {
+		if i := int(t.freed >> indexShift); t.slots[i] == (slot{}) {
+			t.used++
+			return i, t.freed, true
+		}
 	}
 	if len(t.slots) < t.limit {
 		// Grow before reuse: a stale key then meets an empty slot for longest.
@@ -209,7 +219,7 @@ func (t *Table) Deregister(r *Region) error {
 		return ib.NewVerbError(ib.EBUSY, verb, "mr "+r.LKey.String(), "a memory window is bound to it")
 	}
 	*s = slot{}
-	r.live = false
+	r.live, t.freed = false, uint32(r.LKey)
 	t.used--
 	return nil
 }

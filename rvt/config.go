@@ -31,6 +31,9 @@ type Config struct {
 	StartQPN ib.QPN
 	// DistinctKeys makes rkeys differ from lkeys.
 	DistinctKeys bool
+	// ReuseKey is asked whether the key of the region deregistered last may serve again at
+	// once; nil: never. The device's owner calls it.
+	ReuseKey func() bool
 	// Poison fills what is undefined in failed completions, and in the header area of
 	// datagram receives, with a pattern.
 	Poison bool

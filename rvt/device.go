@@ -70,6 +70,7 @@ func New(cfg Config) (*Device, error) {
 	}
 	d := &Device{cfg: cfg, pds: map[mr.PD]*PD{}, qps: map[ib.QPN]*qp.QP{}, mcast: map[ib.GID][]*qp.QP{}, ahs: map[uint8]int{}, portUp: true}
 	keys := mr.NewTable(cfg.Limits.MaxMR, uint32(cfg.Seed))
+	keys.Reuse = cfg.ReuseKey
 	keys.DistinctKeys = cfg.DistinctKeys
 	keys.InvalidateAny = cfg.Profile.InvalidateAny
 	keys.RemoteRKeyOnly = cfg.Driver.RemoteRKeyOnly

@@ -49,6 +49,8 @@ func Configure(checks Checks, seed uint64, dc *rvt.Config) {
 	dc.DistinctKeys = dc.DistinctKeys || checks.Memory
 	if checks.Freedom {
 		dc.Seed = seed // of the keys' generations
+		rng := rand.New(rand.NewPCG(seed, 2))
+		dc.ReuseKey = func() bool { return rng.IntN(3) == 0 }
 	}
 	if checks.Freedom && dc.FirstQPN == 0 && dc.StartQPN == 0 {
 		first, last := dc.QPNRange()

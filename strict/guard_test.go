@@ -361,3 +361,31 @@ func TestFreedomOfNames(t *testing.T) {
 	require.Equal(t, q3, q4)
 	require.Equal(t, k3, k4)
 }
+
+// TestFreedomReusesKeys: whether the key of a deregistered region serves the next one at
+// once varies with the seed, and the same seed repeats it.
+func TestFreedomReusesKeys(t *testing.T) {
+	reuses := func(seed uint64, checks Checks) (seen string) {
+		b := newBench(t, checks, seed)
+		last := b.mr.LKey
+		for range 12 {
+			require.NoError(t, b.d.DeregMR(b.now, b.mr))
+			var err error
+			b.mr, err = b.d.RegMR(b.pd, b.mem, 0x1000, 4096, 0x1000, ib.AccessLocalWrite|ib.AccessRemoteMask)
+			require.NoError(t, err)
+			if b.mr.LKey == last {
+				seen += "again "
+			} else {
+				seen += "new "
+			}
+			last = b.mr.LKey
+		}
+		return seen
+	}
+	one := reuses(1, Checks{Freedom: true})
+	require.Contains(t, one, "again")
+	require.Contains(t, one, "new")
+	require.Equal(t, one, reuses(1, Checks{Freedom: true}))
+	require.NotEqual(t, one, reuses(2, Checks{Freedom: true}))
+	require.NotContains(t, reuses(1, Checks{Memory: true}), "again")
+}
