@@ -36,7 +36,7 @@ func (t *Tracker) Wait(c *cq.CQ, site Site) {
 // Unacked is told that the destruction of an object waits for acknowledgements.
 func (t *Tracker) Unacked(verb, object string, events int, site Site) {
 	if t.checks.Events {
-		t.say(&UnackedEvents, name(object), fmt.Sprintf("%s waits: %d events were delivered and not acknowledged", verb, events), Place{verb, site})
+		t.say(&UnackedEvents, name(object), verb+" waits: "+count(events, "event was delivered and is not acknowledged", "events were delivered and are not acknowledged"), Place{verb, site})
 	}
 }
 

@@ -47,3 +47,17 @@ func TestExplainsMistakes(t *testing.T) {
 		})
 	}
 }
+
+// TestLastByteIsNoPromise: a program that polls the last byte of a WRITE works, as on
+// most machines, until strict mode uses its freedom.
+func TestLastByteIsNoPromise(t *testing.T) {
+	s := newSite(t, nil)
+	for _, c := range []struct{ flag, messages, want string }{
+		{"--strict=freedom", "100000", "torn"},
+		{"--explain", "2000", "whole"},
+	} {
+		out, err := s.command(t.Context(), "exec", c.flag, "--listen", "n1="+newAddress(), "--", program(t, "lastbyte"), c.messages).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), c.want)
+	}
+}
