@@ -70,6 +70,7 @@ func TestPollTakesInOrderAndOnce(t *testing.T) {
 	}
 }
 
+// req: ARM-03
 func TestArmRules(t *testing.T) {
 	const none, sol, next = NotifyNone, NotifySolicited, NotifyNext
 	for _, r := range []struct {
