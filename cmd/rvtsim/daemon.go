@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/internal/daemon"
@@ -244,6 +245,25 @@ func runDaemon(ctx context.Context, c daemon.Config, log io.Writer, ready func(*
 // readyFD is the descriptor on which a daemon in the background tells its parent how
 // starting went: an empty line, or an error.
 const readyFD = 3
+
+// closeInherited closes what a daemon in the background was handed by accident. A shell's
+// lock file or the pipe that a CI job reads to its end would be held as long as it lives.
+// This process's own descriptors close on exec, what was handed over does not.
+func closeInherited() {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= readyFD {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
 
 // startBackground runs this program again as a daemon and returns when programs can
 // attach.

@@ -36,6 +36,9 @@ is in the directory of its control socket, which is printed.`,
 			if !foreground {
 				return f.upInBackground(cmd.OutOrStdout())
 			}
+			if ready {
+				closeInherited()
+			}
 			if err := f.upHere(cmd, ready); err != nil {
 				return tell(ready, err)
 			}

@@ -1,8 +1,10 @@
 package front
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -228,6 +230,25 @@ func TestOtherUsers(t *testing.T) {
 			require.Equal(t, 3, exitCode(err), "%s", out)
 		})
 	}
+}
+
+// TestDaemonInheritsNothing starts a daemon from a process that has a pipe open, as shells
+// and CI jobs have: whoever reads it must see its end when that process ends.
+func TestDaemonInheritsNothing(t *testing.T) {
+	s := newSite(t, nil)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	cmd := s.command(t.Context(), "up", "--listen", "n1="+newAddress())
+	cmd.ExtraFiles = []*os.File{w, w} // descriptors 3 and 4
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Cleanup(func() { _ = s.command(context.Background(), "down").Run() })
+	require.NoError(t, w.Close())
+	require.NoError(t, r.SetReadDeadline(time.Now().Add(20*time.Second)))
+	_, err = r.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "the daemon holds the pipe")
+	require.Len(t, s.report().Nodes, 1)
 }
 
 func TestExecWithoutDaemon(t *testing.T) {
