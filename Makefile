@@ -23,6 +23,7 @@ DEATHS   ?= 1000
 HOSTILE  ?= 10m
 MUTANTS  ?= 200
 PAIRS    ?= 5
+ACCEL    ?= tcg
 # The first of the seeds: new with each commit, the same for everybody who has that commit.
 SEED     ?= $(shell printf '0x%.8s' "$$(git rev-parse HEAD 2>/dev/null || echo 1)")
 
@@ -127,6 +128,14 @@ bench: build ## unmodified perftest against UCX and libfabric over TCP, in PAIRS
 .PHONY: bench-daemon
 bench-daemon: build ## the same, and with the engine in the daemon as well
 	go run ./tools/versus -pairs $(PAIRS) -daemon
+
+.PHONY: bench-rxe
+bench-rxe: build ## unmodified perftest against Linux soft-RoCE, both in one virtual machine, in PAIRS pairs
+	go run ./tools/versus -softroce -accel $(ACCEL) -pairs $(PAIRS)
+
+.PHONY: bench-scaling
+bench-scaling: build ## many queue pairs, many programs, quiet and idle ones, in PAIRS rounds
+	go run ./tools/versus -scaling -pairs $(PAIRS)
 
 .PHONY: microbench
 microbench: ## Go benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)

@@ -42,6 +42,7 @@ type measure struct {
 	unit     string
 	lower    bool    // less is better
 	limit    float64 // what the ratio to UCX is to be
+	now      bool    // do not wait for a calm machine
 }
 
 const (
@@ -98,6 +99,9 @@ type options struct {
 	pairs          int
 	only, out, bin string
 	daemon         bool
+	softRoCE       bool
+	scaling        bool
+	accel          string
 }
 
 func main() {
@@ -107,8 +111,18 @@ func main() {
 	flag.StringVar(&o.out, "o", "BENCHMARKS.md", "file to append the table to; empty for none")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of rvtsim, the preload library and the engine")
 	flag.BoolVar(&o.daemon, "daemon", false, "measure the engine in the daemon as well")
+	flag.BoolVar(&o.softRoCE, "softroce", false, "measure against Linux soft-RoCE instead, both in one virtual machine")
+	flag.BoolVar(&o.scaling, "scaling", false, "measure many queue pairs and programs, quiet ones and idle ones")
+	flag.StringVar(&o.accel, "accel", "tcg", "what runs that machine's processors: tcg or kvm")
 	flag.Parse()
-	if err := run(&o); err != nil {
+	what := run
+	switch {
+	case o.softRoCE:
+		what = runSoftRoCE
+	case o.scaling:
+		what = runScaling
+	}
+	if err := what(&o); err != nil {
 		fmt.Fprintln(os.Stderr, "versus:", err)
 		os.Exit(1)
 	}
@@ -140,11 +154,16 @@ func run(o *options) error {
 	}
 	about := fmt.Sprintf("%s; %d pairs of each, smallest and largest figure in brackets; %d runs on a machine that was not calm. Calls are those of both sides that moved packets; a poll in vain is one, too.",
 		machine(), o.pairs, b.restive)
+	return publish(w, about, o.out)
+}
+
+// publish prints a table and appends it to a file.
+func publish(w table.Writer, about, name string) error {
 	fmt.Printf("%s\n%s\n", w.Render(), about)
-	if o.out == "" {
+	if name == "" {
 		return nil
 	}
-	f, err := os.OpenFile(o.out, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -191,38 +210,54 @@ func (b *bench) row(m *measure, o *options) (table.Row, error) {
 			fi = append(fi, p)
 		}
 	}
-	slices.Sort(ratio)
-	worst, best := ratio[0], ratio[len(ratio)-1]
-	want := fmt.Sprintf("at least %g", m.limit)
+	return table.Row{m.name, spread(ours), spread(ucx), spread(fi), spread(daemon), m.unit, m.ratios(ratio), m.want(),
+		fmt.Sprintf("%s + %s", short(calls[0]), short(calls[1]))}, nil
+}
+
+// ratios is the median of ratios, with the worst and the best.
+func (m *measure) ratios(r []float64) string {
+	worst, best := slices.Min(r), slices.Max(r)
 	if m.lower {
 		worst, best = best, worst
-		want = fmt.Sprintf("at most %g", m.limit)
 	}
-	return table.Row{m.name, spread(ours), spread(ucx), spread(fi), spread(daemon), m.unit,
-		fmt.Sprintf("%s (%s to %s)", short(median(ratio)), short(worst), short(best)), want,
-		fmt.Sprintf("%s + %s", short(calls[0]), short(calls[1]))}, nil
+	return fmt.Sprintf("%s (%s to %s)", short(median(r)), short(worst), short(best))
+}
+
+func (m *measure) want() string {
+	if m.lower {
+		return fmt.Sprintf("at most %g", m.limit)
+	}
+	return fmt.Sprintf("at least %g", m.limit)
 }
 
 // calls returns how often both nodes have called the kernel to send and to receive.
 func (b *bench) calls() (n [2]float64, err error) {
-	text, err := b.rvtsim(context.Background(), "ls", "--json").Output()
-	if err != nil {
-		return n, fmt.Errorf("rvtsim ls: %w", err)
-	}
 	var r struct {
 		Nodes []struct {
 			Send    float64 `json:"send_calls"`
 			Receive float64 `json:"receive_calls"`
 		} `json:"nodes"`
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return n, fmt.Errorf("rvtsim ls: %w", err)
+	if err := b.list(&r); err != nil {
+		return n, err
 	}
 	for _, x := range r.Nodes {
 		n[0] += x.Send
 		n[1] += x.Receive
 	}
 	return n, nil
+}
+
+// list reads what the daemon says of itself.
+func (b *bench) list(into any) error {
+	text, err := b.rvtsim(context.Background(), "ls", "--json").Output()
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("rvtsim ls: %w", err)
+	}
+	return nil
 }
 
 // Calm is a machine whose processors idle for this part of an instant.
@@ -328,6 +363,9 @@ func (b *bench) perftest(engine string, m *measure) (float64, error) {
 		args := append([]string{"exec", "--engine", engine, "--node", node, "--"}, append(prog, more...)...)
 		return func(ctx context.Context) *exec.Cmd { return b.rvtsim(ctx, args...) }
 	}
+	if !m.now {
+		b.await()
+	}
 	return b.pair(port, side("n1"), side("n2", b.addr[0]), "#bytes", m.column)
 }
 
@@ -343,6 +381,7 @@ func (b *bench) ucx(m *measure) (float64, error) {
 			return c
 		}
 	}
+	b.await()
 	v, err := b.pair(port, side("-p", port), side(append([]string{"127.0.0.1", "-p", port, "-f"}, strings.Fields(m.ucx)...)...), "| # iterations", m.ucxCol)
 	if m.ucxCol == ucxRate {
 		v /= 1e6
@@ -360,13 +399,13 @@ func (b *bench) fabric(m *measure) (float64, error) {
 			return exec.CommandContext(ctx, "fi_pingpong", append(append([]string{"-p", "tcp"}, strings.Fields(m.fi)...), args...)...)
 		}
 	}
+	b.await()
 	return b.pair(port, side("-B", port), side("-P", port, "127.0.0.1"), "bytes", fiXfer)
 }
 
 // pair runs a server and a client and returns a column of the client's line of figures,
 // which follows its header.
 func (b *bench) pair(port string, server, client func(context.Context) *exec.Cmd, header string, column int) (float64, error) {
-	b.await()
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	s := server(ctx)
@@ -389,7 +428,12 @@ func (b *bench) pair(port string, server, client func(context.Context) *exec.Cmd
 	case <-ended:
 	case <-time.After(serverTime):
 	}
-	_, rest, ok := strings.Cut(string(out), header)
+	return figure(string(out), header, column)
+}
+
+// figure returns a column of the line of figures that follows its header.
+func figure(out, header string, column int) (float64, error) {
+	_, rest, ok := strings.Cut(out, header)
 	for line := range strings.Lines(rest) {
 		f := strings.Fields(line)
 		if len(f) <= column {

@@ -52,7 +52,7 @@ type ownPrograms map[string]string
 
 // writeInitramfs makes the initramfs. It takes well under a second, so it is made anew
 // each time rather than kept.
-func writeInitramfs(name string, k *kernel, own ownPrograms) error {
+func writeInitramfs(name string, k *kernel, own ownPrograms, more []string) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
@@ -75,6 +75,13 @@ func writeInitramfs(name string, k *kernel, own ownPrograms) error {
 		case i < guestRequired:
 			b.fail(fmt.Errorf("this host has no %s", p))
 		}
+	}
+	for _, p := range more {
+		from := p
+		if !strings.Contains(p, "/") {
+			from = findProgram(p)
+		}
+		b.program("bin/"+filepath.Base(p), from)
 	}
 	b.provider()
 	if b.err != nil {

@@ -20,7 +20,7 @@ const DefaultKernel = "linux-image-amd64"
 // modules are what the machine needs beyond what is built in; what they depend on is
 // found out. Several names stand for what kernels call differently.
 var modules = []string{
-	"virtio_pci", "virtio_net", "virtio_rng", "crc32_generic", "crc32c_generic",
+	"virtio_pci", "virtio_net", "virtio_rng", "crc32_generic", "crc32_pclmul", "crc32c_generic",
 	"ib_uverbs", "ib_umad", "rdma_cm", "rdma_ucm", "rdma_rxe", "veth", "af_packet",
 }
 
@@ -35,7 +35,7 @@ var moduleDirs = []string{
 
 // layout is part of the name of an unpacked kernel in the cache. Count it up when other files
 // are taken out of the package.
-const layout = "+4"
+const layout = "+5"
 
 // kernel is an unpacked kernel: its directory holds vmlinux or bzImage, the modules, and
 // the file "order" with their names in the order in which to load them.

@@ -27,6 +27,14 @@ type Config struct {
 	Pcap string
 	// Logf takes progress messages; nil discards them.
 	Logf func(string, ...any)
+	// Programs are copied from this host besides the usual ones, with the libraries that
+	// they need, each to /bin. A path is taken as it is, a name is looked up.
+	Programs []string
+	// Accelerator runs the machine's processors: "tcg", the emulator, which works
+	// everywhere the same, or "kvm"; empty means tcg.
+	Accelerator string
+	// MemoryMiB is the machine's memory; 0 means 512.
+	MemoryMiB int
 }
 
 // Guest is a running virtual machine.
@@ -50,6 +58,12 @@ func (c *Config) fill() error {
 	}
 	if c.Kernel == "" {
 		c.Kernel = DefaultKernel
+	}
+	if c.Accelerator == "" {
+		c.Accelerator = "tcg"
+	}
+	if c.MemoryMiB == 0 {
+		c.MemoryMiB = 512
 	}
 	if c.Cache == "" {
 		dir, err := os.UserCacheDir()
@@ -108,10 +122,10 @@ func (g *Guest) boot(ctx context.Context, k *kernel, cfg *Config) error {
 		return err
 	}
 	initrd := filepath.Join(g.dir, "initramfs")
-	if err := writeInitramfs(initrd, k, own); err != nil {
+	if err := writeInitramfs(initrd, k, own, cfg.Programs); err != nil {
 		return err
 	}
-	if err := g.start(k.image, initrd, cfg.Pcap); err != nil {
+	if err := g.start(k.image, initrd, cfg); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
@@ -123,10 +137,14 @@ func (g *Guest) boot(ctx context.Context, k *kernel, cfg *Config) error {
 	return nil
 }
 
-// start starts QEMU, without hardware acceleration, so that it works everywhere the same.
-func (g *Guest) start(image, initrd, pcap string) error {
+// start starts QEMU.
+func (g *Guest) start(image, initrd string, cfg *Config) error {
+	accel := cfg.Accelerator
+	if accel == "tcg" {
+		accel += ",thread=multi"
+	}
 	args := []string{
-		"-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", "512",
+		"-accel", accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(cfg.MemoryMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", image, "-initrd", initrd,
 		"-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check" +
@@ -137,8 +155,8 @@ func (g *Guest) start(image, initrd, pcap string) error {
 		"-netdev", "tap,id=n0,ifname=" + TapName + ",script=no,downscript=no,vnet_hdr=off",
 		"-device", "virtio-net-pci,netdev=n0,mac=52:54:00:00:02:02,romfile=", "-device", "virtio-rng-pci",
 	}
-	if pcap != "" {
-		args = append(args, "-object", "filter-dump,id=f0,netdev=n0,file="+pcap+",maxlen=9200")
+	if cfg.Pcap != "" {
+		args = append(args, "-object", "filter-dump,id=f0,netdev=n0,file="+cfg.Pcap+",maxlen=9200")
 	}
 	g.cmd = exec.Command("qemu-system-x86_64", args...)
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

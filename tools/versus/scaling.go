@@ -1,0 +1,331 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// Scaling: more queue pairs in one program, more programs on each of two nodes, a quiet
+// program beside one that saturates, and programs that do nothing. Figures of one family
+// are taken in turns, so that the machine's moods fall on all of them.
+
+// family is a row of figures, one for each size, to be compared with the best of them.
+type family struct {
+	name, unit string
+	sizes      []int
+	take       func(b *bench, size int) (float64, error)
+}
+
+var families = []family{
+	{"write 64 KiB, queue pairs of a program", "MB/s", []int{1, 10, 100, 1000}, func(b *bench, n int) (float64, error) {
+		return b.perftest("program", &measure{perf: fmt.Sprintf("ib_write_bw -s 65536 -t 16 -q %d -n %d", n, max(10, 20000/n)), column: average})
+	}},
+	{"send 64 B, queue pairs of a program", "M/s", []int{1, 10, 100, 1000}, func(b *bench, n int) (float64, error) {
+		return b.perftest("program", &measure{perf: fmt.Sprintf("ib_send_bw -s 64 -t 16 -r 64 -q %d -n %d", n, max(64, 200000/n)), column: rate})
+	}},
+	{"send 64 KiB, programs on each node", "MB/s", []int{1, 2, 4, 8, 25}, func(b *bench, n int) (float64, error) {
+		return b.together(n, "ib_send_bw -s 65536 -t 16 -r 64 -e -D 4", average)
+	}},
+	{"send 64 B, programs on each node", "M/s", []int{1, 2, 4, 8, 25}, func(b *bench, n int) (float64, error) {
+		return b.together(n, "ib_send_bw -s 64 -t 128 -e -D 4", rate)
+	}},
+}
+
+// runScaling prints the table and appends it to the file.
+func runScaling(o *options) error {
+	b, err := newBench(o.bin)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	w := table.NewWriter()
+	w.AppendHeader(table.Row{"", "size", "figure", "unit", "of the best"})
+	add := func(rows ...table.Row) {
+		for _, r := range rows {
+			w.AppendRow(r)
+			fmt.Fprintln(os.Stderr, r...)
+		}
+	}
+	for _, f := range families {
+		if !strings.Contains(f.name, o.only) {
+			continue
+		}
+		rows, err := b.family(&f, o.pairs)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		add(rows...)
+	}
+	for name, take := range map[string]func(*options) ([]table.Row, error){"quiet": b.beside, "memory": b.memory, "idle": b.idle} {
+		if !strings.Contains(name, o.only) {
+			continue
+		}
+		rows, err := take(o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		add(rows...)
+	}
+	about := fmt.Sprintf("Scaling, engine in the program; %s; %d rounds, medians, smallest and largest in brackets; %d runs on a machine that was not calm.", machine(), o.pairs, b.restive)
+	return publish(w, about, o.out)
+}
+
+func (b *bench) family(f *family, rounds int) ([]table.Row, error) {
+	all := make([][]float64, len(f.sizes))
+	for range rounds {
+		for i, n := range f.sizes {
+			v, err := f.take(b, n)
+			if err != nil {
+				return nil, fmt.Errorf("%d: %w", n, err)
+			}
+			all[i] = append(all[i], v)
+		}
+	}
+	best := 0.0
+	for _, v := range all {
+		best = max(best, median(v))
+	}
+	var rows []table.Row
+	for i, n := range f.sizes {
+		rows = append(rows, table.Row{f.name, n, spread(all[i]), f.unit, fmt.Sprintf("%.0f %%", 100*median(all[i])/best)})
+	}
+	return rows, nil
+}
+
+// together runs n pairs of programs at once and returns the sum of their figures.
+func (b *bench) together(n int, perf string, column int) (float64, error) {
+	figures, errs := make([]float64, n), make([]error, n)
+	b.await()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { figures[i], errs[i] = b.perftest("program", &measure{perf: perf, column: column, now: true}) })
+	}
+	wg.Wait()
+	sum := 0.0
+	for i, f := range figures {
+		if errs[i] != nil {
+			return 0, errs[i]
+		}
+		sum += f
+	}
+	return sum, nil
+}
+
+// beside measures the latency of a program alone, and beside a pair that saturates.
+func (b *bench) beside(o *options) ([]table.Row, error) {
+	const name = "send latency 64 B of a quiet program"
+	columns := []struct {
+		name   string
+		column int
+	}{{"typical", typical}, {"99th percentile", 7}}
+	var rows []table.Row
+	for _, busy := range []bool{false, true} {
+		for _, c := range columns {
+			var v []float64
+			for range o.pairs {
+				x, err := b.quiet(busy, c.column)
+				if err != nil {
+					return nil, err
+				}
+				v = append(v, x)
+			}
+			where := "alone"
+			if busy {
+				where = "beside a stream of 64 KiB"
+			}
+			rows = append(rows, table.Row{name + ", " + c.name, where, spread(v), "us", ""})
+		}
+	}
+	return rows, nil
+}
+
+func (b *bench) quiet(busy bool, column int) (float64, error) {
+	b.await()
+	done := make(chan error, 1)
+	if busy {
+		go func() {
+			_, err := b.perftest("program", &measure{perf: "ib_send_bw -s 65536 -t 16 -r 64 -e -D 8", column: average, now: true})
+			done <- err
+		}()
+		time.Sleep(2 * time.Second) // it has begun, and lasts
+	} else {
+		done <- nil
+	}
+	v, err := b.perftest("program", &measure{perf: "ib_send_lat -s 64 -n 2000", column: column, now: true})
+	if err2 := <-done; err == nil {
+		err = err2
+	}
+	return v, err
+}
+
+// memory is what a program takes with so many queue pairs, and so what one more takes.
+func (b *bench) memory(*options) ([]table.Row, error) {
+	var rows []table.Row
+	var first, last float64
+	sizes := []int{1, 10, 100, 1000}
+	for _, n := range sizes {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		peak, err := b.peak(port, fmt.Sprintf("ib_send_bw -s 64 -t 16 -r 16 -q %d -n 100 -d rvt0 -x 0 -F -p %s", n, port))
+		if err != nil {
+			return nil, err
+		}
+		if n == 1 {
+			first = peak
+		}
+		last = peak
+		rows = append(rows, table.Row{"peak memory of a server, queue pairs", n, short(peak), "MiB", ""})
+	}
+	each := (last - first) * 1024 / float64(sizes[len(sizes)-1]-1)
+	return append(rows, table.Row{"  of it for each queue pair and perftest's own buffers", "", short(each), "KiB", ""}), nil
+}
+
+// peak runs a pair of programs and returns the server's peak of resident memory in MiB.
+func (b *bench) peak(port, prog string) (float64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	s := b.rvtsim(ctx, append([]string{"exec", "--engine", "program", "--node", "n1", "--"}, strings.Fields(prog)...)...)
+	var said bytes.Buffer
+	s.Stdout, s.Stderr = &said, &said
+	if err := s.Start(); err != nil {
+		return 0, err
+	}
+	if err := listening(ctx, port); err != nil {
+		_ = s.Process.Kill()
+		_ = s.Wait()
+		return 0, fmt.Errorf("%w\n%s", err, said.String())
+	}
+	pid, stop, highest := child(s.Process.Pid), make(chan struct{}), make(chan float64)
+	go func() {
+		peak := 0.0
+		for tick := time.Tick(5 * time.Millisecond); ; <-tick {
+			peak = max(peak, statusKiB(pid, "VmHWM:")/1024)
+			select {
+			case <-stop:
+				highest <- peak
+				return
+			default:
+			}
+		}
+	}()
+	out, err := b.rvtsim(ctx, append([]string{"exec", "--engine", "program", "--node", "n2", "--"}, append(strings.Fields(prog), b.addr[0])...)...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	close(stop)
+	peak := <-highest
+	if err != nil {
+		_ = s.Process.Kill()
+	}
+	_ = s.Wait()
+	return peak, err
+}
+
+// idle is the time of processors that a daemon and a program take that do nothing: a
+// perftest server has its device open while it waits for its client.
+func (b *bench) idle(*options) ([]table.Row, error) {
+	const seconds = 10
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	s := b.rvtsim(ctx, "exec", "--engine", "program", "--node", "n1", "--", "ib_send_lat", "-d", "rvt0", "-x", "0", "-p", port)
+	if err := s.Start(); err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Wait() }()
+	defer cancel()
+	if err := listening(ctx, port); err != nil {
+		return nil, err
+	}
+	daemon, err := b.daemonPID()
+	if err != nil {
+		return nil, err
+	}
+	pids := []int{daemon, child(s.Process.Pid)}
+	defer func() {
+		if p, err := os.FindProcess(pids[1]); err == nil {
+			_ = p.Kill()
+		}
+	}()
+	time.Sleep(time.Second) // what starting left to be done
+	before := []float64{used(pids[0]), used(pids[1])}
+	time.Sleep(seconds * time.Second)
+	var rows []table.Row
+	for i, name := range []string{"an idle daemon", "an idle program"} {
+		rows = append(rows, table.Row{"processor time of " + name, fmt.Sprintf("%d s", seconds), short((used(pids[i]) - before[i]) * 10), "ms", ""})
+	}
+	return rows, nil
+}
+
+// daemonPID asks the daemon who it is.
+func (b *bench) daemonPID() (int, error) {
+	var r struct {
+		PID int `json:"pid"`
+	}
+	err := b.list(&r)
+	return r.PID, err
+}
+
+// child returns the first child of a process, or 0.
+func child(pid int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, task := range tasks(pid) { // Go starts programs from any of its threads
+		if len(bytes.TrimSpace(text)) > 0 {
+			break
+		}
+		text, _ = os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task))
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	n, _ := strconv.Atoi(first)
+	return n
+}
+
+func tasks(pid int) (names []string) {
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// statusKiB is a line of /proc/PID/status.
+func statusKiB(pid int, key string) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	f := strings.Fields(string(text))
+	if i := slices.Index(f, key); i >= 0 && i+1 < len(f) {
+		v, _ := strconv.ParseFloat(f[i+1], 64)
+		return v
+	}
+	return 0
+}
+
+// used is the processor time of a process, user and system, in ticks of 10 ms.
+func used(pid int) (ticks float64) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	i := bytes.LastIndexByte(text, ')')
+	f := strings.Fields(string(text[i+1:]))
+	if len(f) < 13 {
+		return 0
+	}
+	for _, s := range f[11:13] {
+		v, _ := strconv.ParseFloat(s, 64)
+		ticks += v
+	}
+	return ticks
+}
