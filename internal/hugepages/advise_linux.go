@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -66,17 +65,20 @@ func anonymous(maps io.Reader) (areas []area, err error) {
 // advise returns how many bytes are in huge pages afterwards. A page that is gone meanwhile,
 // or of which nothing is in use, is no failure.
 func (a area) advise() (done int) {
-	_ = unix.Madvise(a.bytes(), unix.MADV_HUGEPAGE)
+	_ = a.madvise(unix.MADV_HUGEPAGE)
 	for at := a.from; at < a.to; at += pageBytes {
-		if unix.Madvise(area{at, at + pageBytes}.bytes(), unix.MADV_COLLAPSE) == nil {
+		if (area{at, at + pageBytes}).madvise(unix.MADV_COLLAPSE) == nil {
 			done += pageBytes
 		}
 	}
 	return done
 }
 
-// bytes names the area for a system call. Nobody reads through it.
-func (a area) bytes() []byte {
-	p := *(*unsafe.Pointer)(unsafe.Pointer(&a.from)) // an address that is no object's
-	return unsafe.Slice((*byte)(p), a.to-a.from)
+// madvise names the area by numbers: there is no object of Go's that is all of it.
+func (a area) madvise(advice int) error {
+	_, _, errno := unix.Syscall(unix.SYS_MADVISE, uintptr(a.from), uintptr(a.to-a.from), uintptr(advice))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
