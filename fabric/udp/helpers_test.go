@@ -49,7 +49,10 @@ const testTimeout = 5 * time.Second
 
 // receive reads until n datagrams are there and returns copies of them. It fails the
 // test if they do not come.
-func receive(t testing.TB, p waitingPort, n int) (out []fabric.Datagram) {
+func receive(t testing.TB, p interface {
+	fabric.Port
+	fabric.Waiter
+}, n int) (out []fabric.Datagram) {
 	t.Helper()
 	batch := make([]fabric.Datagram, 128)
 	for deadline := time.Now().Add(testTimeout); len(out) < n; {
@@ -61,7 +64,7 @@ func receive(t testing.TB, p waitingPort, n int) (out []fabric.Datagram) {
 		}
 		if got == 0 {
 			left := time.Until(deadline)
-			require.Positive(t, left, "%d of %d datagrams came; counters %+v %+v", len(out), n, *p.Counters(), *p.Details())
+			require.Positive(t, left, "%d of %d datagrams came; counters %+v", len(out), n, *p.Counters())
 			require.NoError(t, p.Wait(left))
 		}
 	}

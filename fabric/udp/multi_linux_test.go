@@ -43,23 +43,10 @@ func (m *Multi) have(t testing.TB, gids ...ib.GID) {
 }
 
 // take reads until n datagrams are there, and returns where each was sent to.
-func take(t testing.TB, p interface {
-	fabric.Port
-	fabric.Waiter
-}, n int) (dst []ib.GID) {
+func take(t testing.TB, m *Multi, n int) (dst []ib.GID) {
 	t.Helper()
-	batch := make([]fabric.Datagram, 8)
-	for deadline := time.Now().Add(testTimeout); len(dst) < n; {
-		got, err := p.ReadBatch(batch)
-		require.NoError(t, err)
-		for _, d := range batch[:got] {
-			dst = append(dst, d.Path.Dst)
-		}
-		if got == 0 {
-			left := time.Until(deadline)
-			require.Positive(t, left, "%d of %d datagrams came", len(dst), n)
-			require.NoError(t, p.Wait(left))
-		}
+	for _, d := range receive(t, m, n) {
+		dst = append(dst, d.Path.Dst)
 	}
 	return dst
 }

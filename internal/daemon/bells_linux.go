@@ -54,20 +54,13 @@ func (b *bells) run(ring func([]*attached)) {
 	events := make([]unix.EpollEvent, 64)
 	rung := make([]*attached, 0, len(events))
 	for {
-		n, err := unix.EpollWait(b.epoll, events, -1)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
+		came, ok := b.wait(events)
+		if !ok {
 			return
 		}
 		rung = rung[:0]
 		b.mu.Lock()
-		for _, e := range events[:n] {
-			if e.Fd == 0 {
-				b.mu.Unlock()
-				return
-			}
+		for _, e := range came {
 			if a := b.heard[e.Fd]; a != nil {
 				rung = append(rung, a)
 			}

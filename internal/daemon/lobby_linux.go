@@ -50,8 +50,8 @@ func (l *lobby) admit(s *seqSocket) {
 	s.lobby = l
 }
 
-// wait waits until there is something to receive, or the peer is gone.
-func (l *lobby) wait(s *seqSocket) error {
+// await waits until there is something to receive, or the peer is gone.
+func (l *lobby) await(s *seqSocket) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: s.tag}
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, s.fd, &ev); err != nil {
 		return err
@@ -72,19 +72,12 @@ func (l *lobby) run() {
 	defer close(l.done)
 	events := make([]unix.EpollEvent, 64)
 	for {
-		n, err := unix.EpollWait(l.epoll, events, -1)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
+		came, ok := l.wait(events)
+		if !ok {
 			return
 		}
 		l.mu.Lock()
-		for _, e := range events[:n] {
-			if e.Fd == 0 {
-				l.mu.Unlock()
-				return
-			}
+		for _, e := range came {
 			if c := l.waiting[e.Fd]; c != nil {
 				select {
 				case c <- struct{}{}:

@@ -11,7 +11,7 @@ import (
 // waiting counts the connections whose goroutines wait without a thread.
 func waiting() int {
 	b := make([]byte, 4<<20)
-	return strings.Count(string(b[:runtime.Stack(b, true)]), "(*lobby).wait(")
+	return strings.Count(string(b[:runtime.Stack(b, true)]), "(*lobby).await(")
 }
 
 // TestIdleConnectionsHaveNoThreads: they wait in the lobby, answer when they are asked, and

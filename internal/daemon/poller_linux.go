@@ -40,3 +40,22 @@ func (p *poller) free() {
 	fdspace.Close(p.epoll)
 	fdspace.Close(p.stop)
 }
+
+// wait waits for events. It returns false when the thread is to end.
+func (p *poller) wait(events []unix.EpollEvent) ([]unix.EpollEvent, bool) {
+	for {
+		n, err := unix.EpollWait(p.epoll, events, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, false
+		}
+		for _, e := range events[:n] {
+			if e.Fd == 0 {
+				return nil, false
+			}
+		}
+		return events[:n], true
+	}
+}

@@ -35,7 +35,7 @@ func (s *seqSocket) recv(b []byte) (n int, files []int, err error) {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN && s.lobby != nil:
-			if err := s.lobby.wait(s); err != nil {
+			if err := s.lobby.await(s); err != nil {
 				return 0, nil, os.NewSyscallError("epoll_ctl", err)
 			}
 			continue
