@@ -65,9 +65,9 @@ and --trace shows the last packets before it. --shrink looks for the smallest fi
 still fails in the same way.
 
 --sweep runs one simulation for each combination of seeds and parameters that a file
-names, spread over workers through NATS JetStream: those of this command, with a server
-of its own, or those that "rvtsim sim --worker --nats URL" starts on any machine. A
-worker that vanishes loses nothing: its job is given to another.`,
+names: alone, or with --nats spread over workers on any machine, which "rvtsim sim
+--worker --nats URL" starts there. They meet at servers of NATS JetStream. A worker that
+vanishes loses nothing: its job is given to another.`,
 		Example: "  rvtsim sim examples/incast.yaml --nodes 101 --html incast.html\n" +
 			"  rvtsim sim examples/chaos.yaml --seed 1..20 --check all\n" +
 			"  rvtsim sim examples/incast.yaml --until 100us --trace\n" +
@@ -104,7 +104,7 @@ worker that vanishes loses nothing: its job is given to another.`,
 	fs.IntVar(&f.packets, "packets", 30, "how many packets --trace prints")
 	fs.StringToStringVar(&f.set, "set", nil, "replace a value of the file, by its path: network.loss=1%")
 	fs.StringVar(&f.sweep, "sweep", "", "run the sweep of `FILE`")
-	fs.StringVar(&f.nats, "nats", "", "`URL` of NATS servers that have JetStream, in place of a server inside this command")
+	fs.StringVar(&f.nats, "nats", "", "`URL` of NATS servers that have JetStream, where workers meet; without it a sweep is done by this command alone")
 	fs.BoolVar(&f.worker, "worker", false, "work for sweeps of others, until interrupted")
 	fs.DurationVar(&f.patience, "patience", sweep.DefaultPatience, "how long a worker may be silent before its job goes to another")
 	fs.StringVar(&f.shrink, "shrink", "", "if a seed fails, write the smallest file that fails in the same way to `FILE`")

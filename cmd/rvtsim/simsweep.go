@@ -24,8 +24,8 @@ import (
 	"github.com/rvtsim/rvtsim/internal/topology"
 )
 
-// runSweep queues the points of a sweep, works on them itself, and prints the results.
-func runSweep(ctx context.Context, out io.Writer, f *simFlags) (err error) {
+// runSweep carries the points of a sweep out, alone or with others, and prints the results.
+func runSweep(ctx context.Context, out io.Writer, f *simFlags) error {
 	s, text, err := topology.LoadSweep(f.sweep)
 	if err != nil {
 		return usage(err)
@@ -34,33 +34,38 @@ func runSweep(ctx context.Context, out io.Writer, f *simFlags) (err error) {
 	if err != nil {
 		return usage(err)
 	}
-	url := f.nats
-	if url == "" {
-		server, err := sweep.StartServer()
-		if err != nil {
-			return envErr(err)
-		}
-		defer func() { err = errors.Join(err, server.Close()) }()
-		url = server.URL()
+	update, closeBar := sweepProgress(len(task.Points))
+	var results []*sweep.Result
+	if f.nats == "" {
+		results, err = sweep.Local(ctx, task, f.jobs, update)
+	} else {
+		results, err = sweepTogether(ctx, task, f, update)
 	}
-	hub, err := sweep.Connect(ctx, url, f.patience)
+	closeBar()
 	if err != nil {
-		return envErr(err)
+		return runError(ctx, &envProblem{err})
+	}
+	return printSweep(out, s, results, f)
+}
+
+// sweepTogether queues the points on NATS servers and works on them with whoever else does.
+func sweepTogether(ctx context.Context, task *sweep.Task, f *simFlags, update func(done, total int)) ([]*sweep.Result, error) {
+	hub, err := sweep.Connect(ctx, f.nats, f.patience)
+	if err != nil {
+		return nil, err
 	}
 	defer hub.Close()
 	work, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	var workErr error
 	wg.Go(func() { workErr = hub.Work(work, f.jobs, nil) })
-	update, closeBar := sweepProgress(len(task.Points))
 	results, err := hub.Submit(ctx, task, update)
-	closeBar()
 	stop()
 	wg.Wait()
 	if err != nil {
-		return runError(ctx, &envProblem{errors.Join(err, workErr)})
+		return nil, errors.Join(err, workErr)
 	}
-	return printSweep(out, s, results, f)
+	return results, nil
 }
 
 // envProblem is an error of the environment.

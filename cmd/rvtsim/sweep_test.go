@@ -21,6 +21,17 @@ import (
 	"github.com/rvtsim/rvtsim/internal/sweep"
 )
 
+// serve starts a server with JetStream on a free port of the loopback interface. o holds
+// what is special about it.
+func serve(t *testing.T, o server.Options) *server.Server {
+	o.Host, o.Port, o.JetStream, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, t.TempDir(), true, true
+	s, err := server.NewServer(&o)
+	require.NoError(t, err)
+	go s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	return s
+}
+
 // cluster starts three servers that know each other.
 func cluster(t *testing.T) (servers []*server.Server, urls string) {
 	var routes []*url.URL
@@ -34,14 +45,9 @@ func cluster(t *testing.T) (servers []*server.Server, urls string) {
 		require.NoError(t, l.Close())
 	}
 	for i := range 3 {
-		s, err := server.NewServer(&server.Options{
-			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-			Cluster: server.ClusterOpts{Name: "rvtsim-test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
-		})
-		require.NoError(t, err)
-		go s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		servers = append(servers, s)
+		servers = append(servers, serve(t, server.Options{
+			ServerName: fmt.Sprintf("s%d", i), Cluster: server.ClusterOpts{Name: "rvtsim-test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
+		}))
 	}
 	for _, s := range servers {
 		require.True(t, s.ReadyForConnections(60*time.Second))
@@ -166,18 +172,17 @@ func TestSweepSurvivesAHang(t *testing.T) {
 		t.Skip("the plain pass runs it; what runs here are other processes")
 	}
 	path := sweepFile(t)
-	server, err := sweep.StartServer()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	alone := serve(t, server.Options{ServerName: "alone"})
+	require.True(t, alone.ReadyForConnections(60*time.Second))
 	submit := func(jobs string) []sweep.Result {
-		return points(t, rvtsim(t, "sim", "--sweep", path, "--json", "-", "--nats", server.URL(), "--patience", "1s", "--jobs", jobs))
+		return points(t, rvtsim(t, "sim", "--sweep", path, "--json", "-", "--nats", alone.ClientURL(), "--patience", "1s", "--jobs", jobs))
 	}
-	hung := startWorker(t, server.URL())
+	hung := startWorker(t, alone.ClientURL())
 	first := make(chan []sweep.Result, 1)
 	go func() { first <- submit("0") }()
 	hung.did(t, 2)
 	require.NoError(t, hung.cmd.Process.Signal(syscall.SIGSTOP))
-	startWorker(t, server.URL())
+	startWorker(t, alone.ClientURL())
 	var got []sweep.Result
 	select {
 	case got = <-first:

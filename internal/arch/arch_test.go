@@ -154,6 +154,8 @@ func TestImportsBites(t *testing.T) {
 		{"leaf imports core", []*Package{pkg("internal/invariants", Module+"/ib")}, "may not import ib"},
 		{"leaf imports leaf", []*Package{pkg("vtime", Module+"/internal/invariants")}, "may not import internal/invariants"},
 		{"command as a library", []*Package{pkg("verbs", Module+"/cmd/rvtsim"), main("cmd/rvtsim")}, "verbs: may not import cmd/rvtsim: a command"},
+		{"a module for tests", []*Package{pkg("internal/sweep", "github.com/nats-io/nats-server/v2/server")}, "internal/sweep: may not import github.com/nats-io/nats-server/v2/server: it is for tests only: a timer"},
+		{"a module of nearly the same name", []*Package{pkg("internal/sweep", "github.com/nats-io/nats.go", "github.com/nats-io/nats-server-list")}, ""},
 		{"cgo", []*Package{{ImportPath: Module + "/wire", CgoFiles: []string{"crc.go"}}}, "crc.go is not plain Go"},
 		{"assembly", []*Package{{ImportPath: Module + "/wire", SFiles: []string{"crc_amd64.s"}}}, "crc_amd64.s is not plain Go"},
 	}

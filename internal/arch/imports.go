@@ -27,6 +27,9 @@ func checkImports(rules []Rule, pkgs []*Package) []Problem {
 			if mains[imp] {
 				why = "a command is used as a built binary only"
 			}
+			if reason := onlyInTests(imp); reason != "" {
+				why = "it is for tests only: " + reason
+			}
 			if why != "" {
 				out = append(out, Problem{p.Rel(), fmt.Sprintf("may not import %s: %s (rule: %s)", relative(imp), why, r.Reason)})
 			}
@@ -36,6 +39,17 @@ func checkImports(rules []Rule, pkgs []*Package) []Problem {
 		}
 	}
 	return out
+}
+
+// onlyInTests says why nothing but tests may use a package; the empty string means that the
+// rules decide.
+func onlyInTests(imp string) string {
+	for module, reason := range testsOnly {
+		if strings.HasPrefix(imp+"/", module+"/") {
+			return reason
+		}
+	}
+	return ""
 }
 
 // refuse says why a rule forbids an import; the empty string means that it does not.

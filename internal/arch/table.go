@@ -48,6 +48,11 @@ var pureStd = []string{
 // leaves may be imported by every package but each other.
 var leaves = []string{"vtime", "internal/invariants"}
 
+// testsOnly are modules that only tests may use, and why.
+var testsOnly = map[string]string{
+	"github.com/nats-io/nats-server": "a timer starts with it in every program that is linked with it, so an idle daemon would wake each second",
+}
+
 // Groups of packages, each with everything below it.
 var (
 	belowQP     = []string{"ib", "wire", "mr", "cq", "swqe"}

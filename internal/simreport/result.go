@@ -268,5 +268,8 @@ func cdf(l *report.Latency) (points []Point) {
 }
 
 // Thin drops what is bulky and of little use among very many results: all ports but the
-// first n.
-func (r *Result) Thin(n int) { r.Ports = r.Ports[:min(len(r.Ports), n)] }
+// first n, and what JSON would not keep either.
+func (r *Result) Thin(n int) {
+	r.Ports = r.Ports[:min(len(r.Ports), n)]
+	r.Flows, r.Kinds = nil, nil
+}
