@@ -36,6 +36,8 @@ type Env struct {
 	Congestion *dcqcn.Params
 	// Observer is told what becomes of work requests; nil in ordinary use.
 	Observer Observer
+	// Judge is asked about a peer that does not answer; nil: it has failed. See [Plea].
+	Judge func(now vtime.Time, p Plea) Verdict
 	// Poison fills the undefined half of the network header that datagram receives store
 	// over IPv4; completion queues poison completions themselves.
 	Poison bool
@@ -207,6 +209,7 @@ type Counters struct {
 	TimeoutNanos, RNRNanos         uint64 // time spent waiting for ACK timeouts and because of RNR NAKs, over all QPs
 	RetransPackets                 uint64 // packets sent again
 	RetryExceeded                  uint64 // retry_exceeded_err
+	RetrySpared                    uint64 // times that the host gave a QP its retries anew; see Verdict
 	RNRRetryExceeded               uint64 // retry_rnr_exceeded_err
 	LostResponse                   uint64 // READ or atomic responses found missing
 	SendErrors                     uint64 // send_err: local errors of send WQEs
@@ -239,6 +242,7 @@ func (c *Counters) Add(o *Counters) {
 	c.RetransPackets += o.RetransPackets
 	c.RetryExceeded += o.RetryExceeded
 	c.RNRRetryExceeded += o.RNRRetryExceeded
+	c.RetrySpared += o.RetrySpared
 	c.LostResponse += o.LostResponse
 	c.SendErrors += o.SendErrors
 	c.Completions += o.Completions

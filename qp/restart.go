@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"time"
+
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/vtime"
@@ -46,8 +48,9 @@ func (q *QP) expire(now vtime.Time) {
 		q.SFlags &^= SWaitRNR
 	}
 	if q.STimerAt <= now {
+		late := now.Sub(q.STimerAt)
 		q.STimerAt = vtime.Never
-		if !q.can(ProcessSendOK) || q.SAcked == q.STail {
+		if !q.can(ProcessSendOK) || q.SAcked == q.STail || q.exhausted() && q.judged(now, late) {
 			return
 		}
 		q.NTimeouts++
@@ -63,19 +66,47 @@ func (q *QP) expire(now vtime.Time) {
 // none left the oldest WQE fails with RETRY_EXC_ERR. cause tells timeouts from losses
 // that the peer or a gap revealed.
 func (q *QP) restartRC(now vtime.Time, psn ib.PSN, cause ib.Cause) {
-	p := q.Env.Prof
-	forever := p.RetrySeven && q.Attr.RetryCnt == 7
-	if q.SRetry == 0 && !forever {
+	if q.exhausted() {
 		q.Env.Ctr.RetryExceeded++
 		q.failSend(ib.WCRetryExcErr, cause)
 		return
 	}
-	if !forever {
+	if !q.retriesForever() {
 		q.SRetry--
 	}
+	q.goBack(now, psn, cause)
+}
+
+func (q *QP) retriesForever() bool { return q.Env.Prof.RetrySeven && q.Attr.RetryCnt == 7 }
+
+// exhausted reports whether no retry is left.
+func (q *QP) exhausted() bool { return q.SRetry == 0 && !q.retriesForever() }
+
+// judged asks the host what becomes of a QP whose last retry has timed out. It reports
+// whether the host has decided something other than that the QP fails. [RC-RETRY-07]
+func (q *QP) judged(now vtime.Time, late time.Duration) bool {
+	if q.Env.Judge == nil {
+		return false
+	}
+	v := q.Env.Judge(now, Plea{Peer: q.Attr.AV.DGID, QPN: q.Attr.DestQPN, Late: late})
+	switch {
+	case v.Wait > 0:
+		q.STimerAt = now.Add(v.Wait)
+	case v.Again:
+		q.Env.Ctr.RetrySpared++
+		q.SRetry = q.Attr.RetryCnt
+		q.goBack(now, q.SLastPSN.Add(1), ib.CauseRetryTimeout)
+	default:
+		return false
+	}
+	return true
+}
+
+// goBack sends psn and what follows it again.
+func (q *QP) goBack(now vtime.Time, psn ib.PSN, cause ib.Cause) {
 	q.SFlags &^= SWaitAck
 	q.shrinkWindow()
-	if cause == ib.CauseRetryTimeout && p.SendOneProbe {
+	if cause == ib.CauseRetryTimeout && q.Env.Prof.SendOneProbe {
 		q.SFlags |= SSendOne
 	}
 	q.resetPSN(psn)

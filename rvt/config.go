@@ -7,6 +7,7 @@ import (
 	"github.com/rvtsim/rvtsim/dcqcn"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/vtime"
 )
 
 // Config describes a device. DefaultConfig is complete but for the GIDs.
@@ -39,6 +40,10 @@ type Config struct {
 	Poison bool
 	// Congestion turns congestion control on, with these parameters; nil is off.
 	Congestion *dcqcn.Params
+	// Judge is asked what becomes of a QP that has used up its retries, and may know that
+	// the peer only stands still; nil: the QP fails. The device's owner calls it, in the
+	// middle of an input: it must be quick and must not call the device.
+	Judge func(now vtime.Time, p qp.Plea) qp.Verdict
 	// Observer is told what becomes of work requests; nil in ordinary use.
 	Observer qp.Observer
 	// Guard watches the program, and is the Observer then; nil in ordinary use.

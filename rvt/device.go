@@ -76,7 +76,7 @@ func New(cfg Config) (*Device, error) {
 	keys.RemoteRKeyOnly = cfg.Driver.RemoteRKeyOnly
 	l := cfg.Limits
 	d.env = qp.Env{
-		Observer: cfg.Observer, Poison: cfg.Poison, Congestion: cfg.Congestion,
+		Observer: cfg.Observer, Judge: cfg.Judge, Poison: cfg.Poison, Congestion: cfg.Congestion,
 		Prof: &d.cfg.Profile, Drv: cfg.Driver, Keys: keys, Scatter: &d.scatter, GIDs: slices.Clone(cfg.GIDs), Sources: slices.Clone(cfg.GIDs), MTU: cfg.MTU,
 		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
 	}

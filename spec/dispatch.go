@@ -105,6 +105,8 @@ func (in *Interp) dispatch(name string, a *args, input string) error {
 		return in.doDestroy(a)
 	case "cm": // cm connect c on=A to=B port=7471 qpn=0x11 private=56
 		return in.doCM(a)
+	case "judge": // judge A wait 10ms
+		return in.doJudge(a)
 	case "port": // port B down
 		return in.doPort(a)
 	}

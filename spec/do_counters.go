@@ -20,7 +20,7 @@ func counterList(c *qp.Counters) []struct {
 		{"duplicate_request", c.DuplicateRequest}, {"out_of_seq_request", c.OutOfSeqRequest}, {"rcvd_rnr_err", c.RcvdRNRNAK},
 		{"send_rnr_err", c.SentRNRNAK}, {"rcvd_seq_err", c.RcvdSeqNAK}, {"sent_nak", c.SentNAK}, {"ack_deferred", c.AckDeferred},
 		{"retry_timeout", c.RetryTimeout}, {"retrans_pkts", c.RetransPackets}, {"retry_exceeded_err", c.RetryExceeded},
-		{"retry_rnr_exceeded_err", c.RNRRetryExceeded}, {"lost_response", c.LostResponse}, {"send_err", c.SendErrors},
+		{"retry_rnr_exceeded_err", c.RNRRetryExceeded}, {"retry_spared", c.RetrySpared}, {"lost_response", c.LostResponse}, {"send_err", c.SendErrors},
 		{"completions", c.Completions}, {"cq_overflow", c.CQOverflow}, {"async_events", c.AsyncEvents}, {"sends_posted", c.SendsPosted},
 		{"recvs_posted", c.RecvsPosted}, {"messages_sent", c.MessagesSent}, {"messages_received", c.MessagesReceived}, {"memory_faults", c.MemoryFaults},
 		{"np_ecn_marked_roce_packets", c.ECNMarked}, {"np_cnp_sent", c.SentCNP}, {"rp_cnp_handled", c.HandledCNP},

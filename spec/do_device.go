@@ -6,6 +6,7 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/rvt"
+	"github.com/rvtsim/rvtsim/vtime"
 )
 
 // doDevice creates a device. The n-th device has the address 10.0.0.n and hands out
@@ -50,12 +51,14 @@ func (in *Interp) addDevice(cfg rvt.Config, name string) (*node, error) {
 		cfg.Seed = uint64(16 * i)
 	}
 	cfg.Name = name
+	n := &node{name: name, gid: cfg.GIDs[0]}
+	cfg.Judge = func(_ vtime.Time, p qp.Plea) qp.Verdict { return in.judge(n, p) }
 	dev, err := rvt.New(cfg)
 	if err != nil {
 		in.result(err)
 		return nil, nil
 	}
-	n := &node{name: name, dev: dev, gid: cfg.GIDs[0]}
+	n.dev = dev
 	if n.pd, err = dev.AllocPD(); err != nil {
 		return nil, err
 	}

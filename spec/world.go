@@ -24,6 +24,8 @@ type node struct {
 	events []string // not printed by the events directive yet
 	out    qp.Outbox
 	gather mr.Batch
+
+	verdict qp.Verdict // of its host on QPs without retries
 }
 
 // The named objects of a script. Names are unique in their kind.
