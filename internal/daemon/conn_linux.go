@@ -85,6 +85,9 @@ func (c *conn) run() error {
 		case opObeyed:
 			closeAll(files)
 			err = c.obeyed(&rq)
+		case opPeer:
+			closeAll(files)
+			err = c.peer(&rq)
 		case opList:
 			closeAll(files)
 			err = c.list()

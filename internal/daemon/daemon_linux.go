@@ -31,6 +31,7 @@ type Daemon struct {
 	heir    *heir
 	faults  *faults
 	desk    *desk
+	peers   *peers
 	loops   []*loop        // fixed once the daemon is open
 	lobby   *lobby         // likewise; nil in an engine, whose connections are few
 	wg      sync.WaitGroup // accept loop and connections
@@ -65,6 +66,7 @@ func Start(cfg Config) (*Daemon, error) {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	d.desk = newDesk(d.log)
+	d.peers = &peers{ask: d.look}
 	err := d.open()
 	go d.desk.run(d.all)
 	if err != nil {
@@ -288,7 +290,7 @@ func (d *Daemon) startLoops() error {
 }
 
 func (d *Daemon) host(nc NodeConfig) (*hosted, error) {
-	h, err := host(nc, d.cfg.ABI, d.desk, d.loopOf(nc.Name), news{d.faults.moved, d.bereave})
+	h, err := host(nc, d.cfg.ABI, d.desk, d.loopOf(nc.Name), news{d.faults.moved, d.bereave, d.peers})
 	if err == nil {
 		h.heir, h.abi = d.heir, d.cfg.ABI
 	}

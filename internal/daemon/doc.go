@@ -30,6 +30,11 @@
 // When the daemon's end of their socket closes, the heir completes with errors what is
 // outstanding and sends DEVICE_FATAL. See heir_linux.go.
 //
+// # When a program is stopped
+//
+// A program that hosts itself stands still then, and cannot acknowledge. Its peers, in other
+// programs or in the daemon, ask the daemon before they give up; see peers_linux.go.
+//
 // # Trust
 //
 // A program can spoil its own objects only; a program that does not read its answers,

@@ -42,6 +42,8 @@ type Engine struct {
 	mem mr.Memory
 	ctl *seqSocket // to the daemon
 
+	peers *peers
+
 	// What lies between the nodes since an order said so; nil before.
 	ways *runner.Ways
 	net  *netOrder
@@ -99,7 +101,8 @@ func (e *Engine) start(granted []byte, port int) error {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	e.h = newHosted(g.Node, newDesk(log), nil, news{})
+	e.peers = &peers{ask: e.askDaemon, self: peer{p.LocalGID(), g.Seat.Index}}
+	e.h = newHosted(g.Node, newDesk(log), nil, news{peers: e.peers})
 	e.h.seat = g.Seat
 	if err := e.h.startAt(p, g.ABI); err != nil {
 		_ = p.Close()
@@ -149,6 +152,8 @@ func (e *Engine) control() {
 			told = true
 		case repOrder:
 			e.obey(b[:n])
+		case repHow:
+			e.heard(b[:n])
 		}
 	}
 	if !told {

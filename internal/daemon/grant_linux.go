@@ -20,7 +20,7 @@ import (
 )
 
 // engineVersion is raised when what a daemon grants, or expects of an engine, changes.
-const engineVersion = 3
+const engineVersion = 4
 
 // engineBuild names, inside an engine, the build of rvtsim that it belongs to (package
 // buildid). The linker sets it, as package shim tells it to.
@@ -136,6 +136,7 @@ type program struct {
 	reported chan struct{} // closed by the next report
 	orders   uint64        // how many there were
 	answers  map[uint64]chan obeyed
+	stopped  bool // as last seen; see Daemon.plight
 }
 
 // Why a node serves every program from the daemon.

@@ -67,12 +67,14 @@ func newHosted(cfg NodeConfig, d *desk, l *loop, n news) *hosted {
 	return &hosted{cfg: cfg, desk: d, loop: l, news: n, stop: make(chan struct{})}
 }
 
-// news is whom a node tells what becomes of its network device.
+// news is whom a node tells what becomes of its network device, and asks what became of
+// its peers.
 type news struct {
 	// moved is told when the node's addresses have changed; it gives up when the channel is
 	// closed.
 	moved func(*hosted, <-chan struct{})
 	gone  func(*hosted) // the device is gone, and the node is closed
+	peers *peers
 }
 
 // host opens the node's port and starts it.
@@ -111,7 +113,7 @@ func (h *hosted) start(port watched, abi string, dc rvt.Config, uc uverbs.Device
 	dc.Profile, dc.Limits = h.cfg.Profile, h.cfg.Limits
 	dc.Driver = qp.DriverByName(dc.Profile.Name)
 	dc.DistinctKeys, dc.Congestion = h.cfg.DistinctKeys, h.cfg.Congestion
-	dc.Observer = watcher{h}
+	dc.Observer, dc.Judge = watcher{h}, h.news.peers.judge
 	if h.wantsSites() {
 		h.guard = strict.NewGuard(h.cfg.Strict, h.cfg.Seed, h.misused, &dc)
 		h.guard.Channel = func(c *cq.CQ) bool { return h.uv.HasChannel(c) }

@@ -45,6 +45,7 @@ const (
 	opReport  op = 7
 	opObeyed  op = 8
 	opRefused op = 9
+	opPeer    op = 10
 	opList    op = 16
 	opStop    op = 17
 	opFault   op = 18
@@ -70,6 +71,8 @@ func (o op) String() string {
 		return "REPORT"
 	case opObeyed:
 		return "OBEYED"
+	case opPeer:
+		return "PEER"
 	case opList:
 		return "LIST"
 	case opStop:
@@ -93,6 +96,7 @@ const (
 	repAsk     = 2
 	repFatal   = 3
 	repOrder   = 4
+	repHow     = 5
 )
 
 // request is struct rvtsim_req with what follows it.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -144,24 +145,39 @@ func TestIdleProgram(t *testing.T) {
 	s.empty()
 }
 
-// TestStoppedPeer: with a program its adapter stops, if the engine is inside; the peer gives
-// up as it does when a machine hangs. The daemon's adapters go on.
+// TestStoppedPeer stops the responder for longer than all retries take, then the requester:
+// no work request fails, and the traffic goes on. A peer that is killed while it is stopped
+// is dead like any other. In the long form it is for half a minute, and of each kind.
 func TestStoppedPeer(t *testing.T) {
 	need(t, "ib_write_bw")
-	s := up(t, 2)
-	server, client := s.flow("ib_write_bw", "-u", "10")
-	require.NoError(t, server.cmd.Process.Signal(syscall.SIGSTOP))
-	if s.engine == "program" {
-		require.Error(t, client.wait(), "%s", client.output())
-		require.Contains(t, client.output(), "Failed status 12", "IBV_WC_RETRY_EXC_ERR")
-	} else {
-		s.moves(client)
-		require.NoError(t, client.cmd.Process.Kill())
-		_ = client.wait()
+	progs, long := []string{"ib_write_bw"}, 700*time.Millisecond
+	if *full {
+		progs, long = []string{"ib_write_bw", "ib_send_bw", "ib_read_bw", "ib_atomic_bw"}, 30*time.Second
 	}
-	out, err := s.try("n2", program(t, "events"))
-	require.NoError(t, err, "the node is not held up: %s", out)
-	require.NoError(t, server.cmd.Process.Signal(syscall.SIGCONT))
-	require.NoError(t, server.cmd.Process.Kill())
-	s.empty()
+	for _, prog := range progs {
+		t.Run(prog, func(t *testing.T) {
+			s := up(t, 2)
+			server, client := s.flow(prog, "-u", "14") // half a second
+			s.stand(server, client, long)
+			s.stand(client, client, long)
+			require.NoError(t, server.cmd.Process.Signal(syscall.SIGSTOP))
+			require.Never(t, client.ended, long, 20*time.Millisecond, "%s", client.output())
+			require.Equal(t, s.engine == "program", strings.Contains(s.log(), "stopped; its peers wait"), "%s", s.log())
+			out, err := s.try("n2", program(t, "events"))
+			require.NoError(t, err, "the node is not held up: %s", out)
+			require.NoError(t, server.cmd.Process.Kill())
+			require.Error(t, client.wait(), "%s", client.output())
+			require.Contains(t, client.output(), "Failed status 12", "IBV_WC_RETRY_EXC_ERR")
+			s.empty()
+		})
+	}
+}
+
+// stand stops a program for some time. The client lives on.
+func (s *site) stand(who, client *running, long time.Duration) {
+	s.t.Helper()
+	require.NoError(s.t, who.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Never(s.t, client.ended, long, 20*time.Millisecond, "%s", client.output())
+	require.NoError(s.t, who.cmd.Process.Signal(syscall.SIGCONT))
+	s.moves(client)
 }

@@ -1,0 +1,258 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/fabric/udp"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/qp"
+	"github.com/rvtsim/rvtsim/rvt/node"
+	"github.com/rvtsim/rvtsim/vtime"
+)
+
+// An adapter in hardware goes on while its program is stopped; one inside the program does
+// not, and its peers would use up their retries. So a requester that is about to give up has
+// the daemon look whether the program at the other end is stopped, by SIGSTOP or by a
+// debugger, and waits for as long as it is.
+
+// peer is a program that hosts itself, as packets name it.
+type peer struct {
+	gid  ib.GID
+	seat int
+}
+
+// plight is how a peer is.
+type plight uint32
+
+const (
+	peerUnheard plight = iota // the daemon has not answered yet
+	peerGone                  // there is none at that place, or it has ended
+	peerRuns
+	peerStopped
+)
+
+// peers is what the owners of devices in a process know of the peers that do not answer
+// them. Its methods may be called from any goroutine; judge is called by owners, and waits
+// for nobody.
+type peers struct {
+	ask  func(peer) // has tell called soon, or never; must not wait
+	self peer       // a peer that is not asked about
+
+	mu sync.Mutex
+	of map[peer]*inquiry
+}
+
+// inquiry is about one peer, for all queue pairs that are connected with it.
+type inquiry struct {
+	state    plight     // as last heard
+	open     bool       // an answer is due
+	asked    vtime.Time // when the last question was put
+	answered vtime.Time
+	resumed  vtime.Time // when a peer that had been stopped was last found running
+	used     vtime.Time // when judge was last called
+}
+
+const (
+	// answerIn is how long an answer takes if all is well, and answerBy when nobody
+	// believes in it any more.
+	answerIn, answerBy = 2 * time.Millisecond, 250 * time.Millisecond
+	// lookAgain is how often the daemon has to look at a peer that is stopped.
+	lookAgain = 100 * time.Millisecond
+	// rouse is how long a peer that runs gets to answer what waits in its socket. It may
+	// have been woken just before the daemon looked. An answer that is not about a stopped
+	// peer is good for holds.
+	rouse, holds = 100 * time.Millisecond, 250 * time.Millisecond
+	// amnesty is how long queue pairs get their retries anew after a peer was found to
+	// have gone on: longer than the slowest of them waits before it asks again.
+	amnesty = time.Second
+	// overslept is how late a timer is if this process itself was stopped. What was
+	// answered meanwhile may have found the socket full.
+	overslept = 100 * time.Millisecond
+	// forgotten is when an inquiry that nobody uses may go.
+	forgotten = 10 * time.Second
+)
+
+// judge implements rvt.Config.Judge.
+func (p *peers) judge(now vtime.Time, l qp.Plea) qp.Verdict {
+	if l.Late >= overslept {
+		return qp.Verdict{Again: true}
+	}
+	to := peer{l.Peer, int(l.QPN / udp.ShareQPNs)}
+	if to.seat == 0 || to == p.self {
+		return qp.Verdict{} // a device in a daemon, or of another kind
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in := p.inquire(now, to)
+	in.used = now
+	waited := now.Sub(in.asked)
+	switch in.state {
+	case peerUnheard:
+		if in.open && waited >= answerBy {
+			break
+		}
+		if !in.open {
+			p.put(now, to, in)
+		}
+		return qp.Verdict{Wait: answerIn}
+	case peerStopped:
+		if !in.open && waited < lookAgain {
+			return qp.Verdict{Wait: lookAgain - waited}
+		}
+		if !in.open || waited >= answerBy {
+			p.put(now, to, in)
+		}
+		return qp.Verdict{Wait: answerIn}
+	case peerRuns:
+		if in.resumed != 0 && now.Sub(in.resumed) < amnesty {
+			return qp.Verdict{Again: true}
+		}
+		if heard := now.Sub(in.answered); heard < rouse {
+			return qp.Verdict{Wait: rouse - heard}
+		}
+	}
+	return qp.Verdict{}
+}
+
+// inquire returns what is known of a peer: nothing, if that is too old.
+func (p *peers) inquire(now vtime.Time, to peer) *inquiry {
+	in := p.of[to]
+	switch {
+	case in == nil:
+		for k, o := range p.of {
+			if now.Sub(o.used) > forgotten {
+				delete(p.of, k)
+			}
+		}
+		in = &inquiry{}
+		if p.of == nil {
+			p.of = map[peer]*inquiry{}
+		}
+		p.of[to] = in
+	case in.state == peerStopped:
+		if now.Sub(in.used) > forgotten {
+			*in = inquiry{}
+		}
+	case !in.open && now.Sub(in.answered) > holds, in.open && now.Sub(in.asked) > answerBy+holds:
+		in.state, in.open = peerUnheard, false
+	}
+	return in
+}
+
+// put asks.
+func (p *peers) put(now vtime.Time, to peer, in *inquiry) {
+	in.open, in.asked = true, now
+	p.ask(to)
+}
+
+// tell takes an answer.
+func (p *peers) tell(now vtime.Time, to peer, s plight) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in := p.of[to]
+	if in == nil {
+		return
+	}
+	if in.state == peerStopped && s == peerRuns {
+		in.resumed = now
+	}
+	in.state, in.open, in.answered = s, false, now
+}
+
+// askDaemon asks for an engine in a program. The answer comes to heard.
+func (e *Engine) askDaemon(to peer) {
+	_ = e.ctl.send(appendRequest(nil, &request{op: opPeer, index: uint32(to.seat), data: to.gid[:]}), nil)
+}
+
+// peer serves PEER: how is the program at that place?
+func (c *conn) peer(rq *request) error {
+	var to peer
+	if c.prog == nil || len(rq.data) != len(to.gid) {
+		return c.fail(ib.Errno(unix.EPROTO))
+	}
+	to.gid, to.seat = ib.GID(rq.data), int(rq.index)
+	return c.send(&reply{kind: repHow, token: uint64(to.seat), bellOffset: uint64(c.d.plight(to)), out: to.gid[:]})
+}
+
+// heard takes the answer to PEER, in the program.
+func (e *Engine) heard(b []byte) {
+	var to peer
+	if len(b) < repLen+len(to.gid) {
+		return
+	}
+	to.gid, to.seat = ib.GID(b[repLen:repLen+len(to.gid)]), int(binary.LittleEndian.Uint64(b[8:]))
+	e.peers.tell(node.Now(), to, plight(binary.LittleEndian.Uint64(b[16:])))
+}
+
+// look asks for the daemon's own devices.
+func (d *Daemon) look(to peer) {
+	go func() { d.peers.tell(node.Now(), to, d.plight(to)) }()
+}
+
+// plight looks how a program is.
+func (d *Daemon) plight(to peer) plight {
+	p := d.seatedAt(to)
+	if p == nil {
+		return peerGone
+	}
+	s := plightOf(p.c.pid)
+	p.mu.Lock()
+	news := p.stopped != (s == peerStopped)
+	p.stopped = s == peerStopped
+	p.mu.Unlock()
+	if news && s == peerStopped {
+		d.log.Info("stopped; its peers wait", "node", p.h.cfg.Name, "pid", p.c.pid, "comm", p.c.comm)
+	}
+	return s
+}
+
+// seatedAt returns the program at a place; nil if there is none.
+func (d *Daemon) seatedAt(to peer) *program {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for p := range d.programs {
+		if p.seat.Index == to.seat && p.h.udp.LocalGID() == to.gid {
+			return p
+		}
+	}
+	return nil
+}
+
+// plightOf looks how a process is: stopped, if one of its threads is. That one may be the
+// thread that drives the device.
+func plightOf(pid int) plight {
+	dir := "/proc/" + strconv.Itoa(pid)
+	s := threadPlight(dir)
+	if s == peerStopped || pid <= 0 {
+		return s
+	}
+	tasks, _ := filepath.Glob(dir + "/task/*")
+	for _, t := range tasks {
+		s = max(s, threadPlight(t))
+	}
+	return s
+}
+
+// threadPlight looks how a thread, or the first thread of a process, is.
+func threadPlight(dir string) plight {
+	b, err := os.ReadFile(dir + "/stat")
+	i := bytes.LastIndex(b, []byte(") ")) // behind the name, which may contain anything
+	if err != nil || i < 0 || i+2 >= len(b) {
+		return peerGone
+	}
+	switch b[i+2] {
+	case 'T', 't':
+		return peerStopped
+	case 'Z', 'X':
+		return peerGone
+	}
+	return peerRuns
+}
