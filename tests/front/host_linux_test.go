@@ -145,9 +145,9 @@ func TestIdleProgram(t *testing.T) {
 	s.empty()
 }
 
-// TestStoppedPeer stops the responder for longer than all retries take, then the requester:
-// no work request fails, and the traffic goes on. A peer that is killed while it is stopped
-// is dead like any other. In the long form it is for half a minute, and of each kind.
+// TestStoppedPeer stops the responder for longer than all retries take, or the requester: no
+// work request fails, and the traffic goes on. A peer that is killed while it is stopped is
+// dead like any other. In the long form it is for half a minute, and of each kind.
 func TestStoppedPeer(t *testing.T) {
 	need(t, "ib_write_bw")
 	progs, long := []string{"ib_write_bw"}, 700*time.Millisecond
@@ -155,29 +155,32 @@ func TestStoppedPeer(t *testing.T) {
 		progs, long = []string{"ib_write_bw", "ib_send_bw", "ib_read_bw", "ib_atomic_bw"}, 30*time.Second
 	}
 	for _, prog := range progs {
-		t.Run(prog, func(t *testing.T) {
-			s := up(t, 2)
-			server, client := s.flow(prog, "-u", "14") // half a second
-			s.stand(server, client, long)
-			s.stand(client, client, long)
-			require.NoError(t, server.cmd.Process.Signal(syscall.SIGSTOP))
-			require.Never(t, client.ended, long, 20*time.Millisecond, "%s", client.output())
-			require.Equal(t, s.engine == "program", strings.Contains(s.log(), "stopped; its peers wait"), "%s", s.log())
-			out, err := s.try("n2", program(t, "events"))
-			require.NoError(t, err, "the node is not held up: %s", out)
-			require.NoError(t, server.cmd.Process.Kill())
-			require.Error(t, client.wait(), "%s", client.output())
-			require.Contains(t, client.output(), "Failed status 12", "IBV_WC_RETRY_EXC_ERR")
-			s.empty()
-		})
+		s := up(t, 2)
+		flow := func() (server, client *running) { return s.flow(prog, "-u", "14") } // half a second
+		server, client := flow()
+		s.stand(server, client, long, syscall.SIGCONT)
+		s.moves(client)
+		if *full { // a program lives for a minute
+			require.NoError(t, client.cmd.Process.Kill())
+			server, client = flow()
+		}
+		s.stand(client, client, long, syscall.SIGCONT)
+		s.moves(client)
+		s.stand(server, client, 700*time.Millisecond, syscall.SIGKILL)
+		require.Error(t, client.wait(), "%s", client.output())
+		require.Contains(t, client.output(), "Failed status 12", "IBV_WC_RETRY_EXC_ERR")
+		s.empty()
+		require.Equal(t, s.engine == "program", strings.Contains(s.log(), "stopped; its peers wait"), "%s", s.log())
 	}
 }
 
-// stand stops a program for some time. The client lives on.
-func (s *site) stand(who, client *running, long time.Duration) {
+// stand stops a program for some time, and then sends another signal. The client lives
+// on, and so does the node.
+func (s *site) stand(who, client *running, long time.Duration, then syscall.Signal) {
 	s.t.Helper()
 	require.NoError(s.t, who.cmd.Process.Signal(syscall.SIGSTOP))
+	out, err := s.try("n2", program(s.t, "events"))
+	require.NoError(s.t, err, "the node is held up: %s", out)
 	require.Never(s.t, client.ended, long, 20*time.Millisecond, "%s", client.output())
-	require.NoError(s.t, who.cmd.Process.Signal(syscall.SIGCONT))
-	s.moves(client)
+	require.NoError(s.t, who.cmd.Process.Signal(then))
 }
