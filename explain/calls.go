@@ -25,6 +25,25 @@ var calls = map[call][]string{
 		"Sends are accepted from RTS on. The reason names a bad attribute of the work request: too many entries, an operation that the transport lacks, inline data that is too long.",
 		"In C, bad_wr points at the work request that was refused; those before it are posted.",
 	},
+	{"wr_complete", ib.ENOSPC}: {
+		"One of the batch did not fit: the send queue was full, or a list or inline data was longer than ibv_create_qp_ex gave. Nothing of the batch is posted.",
+		"A slot is free again only when a completion of that work request, or of a later one on the same queue, was polled.",
+	},
+	{"wr_complete", ib.EINVAL}: {
+		"One of the batch was wrong, so nothing of it is posted. ibv_wr_* functions report no errors of their own: ibv_wr_complete reports the first.",
+		"Only operations named in send_ops_flags of ibv_create_qp_ex may be used, and only between ibv_wr_start and ibv_wr_complete.",
+	},
+	{"bind_mw", ib.EINVAL}: {
+		"ibv_bind_mw is for windows of type 1; those of type 2 are bound by a work request, IBV_WR_BIND_MW. The check is part of the program itself, which calls nobody.",
+		"Without a region (bind_info.mr NULL, which unbinds) addr and length must be 0.",
+		"IBV_ACCESS_ZERO_BASED is for windows of type 2.",
+	},
+	{"bind_mw", ib.ENOMEM}: {
+		"The send queue is full: a bind takes a slot as any send does. It is free again when a completion of the bind, or of later work on the same queue, was polled.",
+	},
+	{"bind_mw", ib.EPERM}: {
+		"Window and region must be made with the same protection domain. The check is part of the program itself, which calls nobody.",
+	},
 	{"post_recv", ib.ENOMEM}: {
 		"The receive queue is full: max_recv_wr receives are posted and not used.",
 	},
@@ -56,7 +75,7 @@ var calls = map[call][]string{
 		"The device's limit of regions is reached: deregister some, or register larger pieces.",
 	},
 	{"", ib.EBUSY}: {
-		"Something still uses the object. Destroy in the reverse order of creation: queue pairs before completion queues and shared receive queues, windows before regions, all before the protection domain.",
+		"Something still uses the object: the reason names it. Destroy in the reverse order of creation: queue pairs before completion queues and shared receive queues, windows before regions, all before the protection domain.",
 	},
 	{"", ib.ENOMEM}: {
 		"A limit of the device is reached; ibv_query_device tells them.",
@@ -143,6 +162,7 @@ var refusals = []struct {
 	{"uses an SRQ", []string{"Post to the shared receive queue, with ibv_post_srq_recv."}},
 	{" entries, the q", []string{"num_sge must not exceed max_send_sge (for receives max_recv_sge or the shared queue's max_sge) of the create call. Ask for more there, up to ibv_query_device's max_sge."}},
 	{" entries, the QP", []string{"num_sge must not exceed max_send_sge of ibv_create_qp. Ask for more there, up to ibv_query_device's max_sge."}},
+	{"ZERO_BASED is for", []string{"Leave IBV_ACCESS_ZERO_BASED out of bind_info.mw_access_flags, or use a window of type 2 and IBV_WR_BIND_MW."}},
 	{"bytes inline", []string{"IBV_SEND_INLINE carries at most max_inline_data bytes. ibv_create_qp says in cap how much it gave; ask for more there, or send from a registered buffer without the flag."}},
 	{"INLINE is for", []string{"Leave IBV_SEND_INLINE out: only what is sent along can be inline, not what a READ or an atomic brings."}},
 	{"multiple of 8", []string{"Atomics work on 8 bytes at an address that 8 divides, here and at the peer. Align the variable."}},
@@ -157,6 +177,8 @@ var refusals = []struct {
 	{"exceeds max_cqe", []string{"cqe must not exceed ibv_query_device's max_cqe. One queue for very many queue pairs may not be possible: use several."}},
 	{"srq_limit", []string{"srq_limit must not exceed the size of the queue: it is the number of receives below which SRQ_LIMIT_REACHED comes."}},
 	{"receive queue is full", []string{"As many receives are posted and not used as the queue has room for. A place is free again when a message has taken a receive."}},
+	{"bound to it", []string{"A window must go before its region: ibv_dealloc_mw, or IBV_WR_LOCAL_INV for one of type 2."}},
+	{"attached to the multicast", []string{"Leave each group with ibv_detach_mcast before ibv_destroy_qp."}},
 	{"exceeds ", []string{"Ask for no more than the limit, or use several objects. ibv_query_device tells the limits."}},
 }
 

@@ -164,6 +164,7 @@ var causes = map[ib.Cause][]string{
 	},
 	ib.CauseFlushModify: {
 		"This is what modify_qp to ERR is for: every work request comes back exactly once. Poll until all have, then destroy the queue pair.",
+		"librdmacm does it inside rdma_disconnect, and inside rdma_get_cm_event when a connection is refused or cannot be made.",
 	},
 	ib.CauseFlushAfter: {
 		"Find the first completion of this queue pair with another status: that one tells the reason.",

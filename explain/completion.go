@@ -37,7 +37,9 @@ func Completion(wc *cq.WC, h *qp.History, peer *Peer) string {
 	case f == nil:
 		w.line(1, "Nothing more is remembered of it: later failures took its place, or the queue pair was reset.")
 	case flushed:
-		w.flushed(wc, h, f)
+		if w.flushed(wc, h, f) {
+			return w.String()
+		}
 	default:
 		w.failure(h, f)
 	}
@@ -46,6 +48,9 @@ func Completion(wc *cq.WC, h *qp.History, peer *Peer) string {
 	}
 	cause := wc.VendorErr
 	if flushed && f != nil && wc.VendorErr != ib.CauseFlushPosted {
+		if f.Kind == qp.FailedSend || f.Kind == qp.FailedRecv {
+			return w.String() // the completion that it names says what to look at
+		}
 		cause = f.Cause
 	}
 	w.advice(known(cause, peer), wc.Status)
@@ -60,7 +65,11 @@ func QP(h *qp.History, peer *Peer) string {
 	}
 	w := &writer{}
 	f := &h.Failures[len(h.Failures)-1]
-	w.line(0, "qp %v is in %v: %s.", h.QPN, h.State, f.Cause)
+	if f.Kind == qp.FailedByVerb {
+		w.line(0, "Posted work of qp %v came back with WR_FLUSH_ERR.", h.QPN)
+	} else {
+		w.line(0, "qp %v is in %v: %s.", h.QPN, h.State, f.Cause)
+	}
 	w.failure(h, f)
 	w.peer(h, f, peer)
 	w.advice(known(f.Cause, peer), f.Status)
@@ -89,12 +98,19 @@ func (w *writer) line(indent int, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }
 
-// flushed explains a completion that only shares the fate of another.
-func (w *writer) flushed(wc *cq.WC, h *qp.History, f *qp.Failure) {
+// flushed explains a completion that only shares the fate of another. It returns true if
+// everything is said: only the first of those that came back together has the whole story.
+func (w *writer) flushed(wc *cq.WC, h *qp.History, f *qp.Failure) bool {
+	back, short := &f.Flushed, f.Kind == qp.FailedSend || f.Kind == qp.FailedRecv
 	if wc.VendorErr == ib.CauseFlushPosted {
+		back, short = &f.Posted, false
 		w.line(1, "It was posted when the queue pair was in ERR already. ERR accepts work only to give it back.")
 	} else {
 		w.line(1, "It was not at fault: the queue pair went to ERR and gave back everything that was posted.")
+	}
+	if !short && back.N > 1 && wc.WRID != back.First {
+		w.line(1, "%d have come back so far for this reason. wr %d was the first: what is said of it holds for this one.", back.N, back.First)
+		return true
 	}
 	switch f.Kind {
 	case qp.FailedSend:
@@ -104,6 +120,26 @@ func (w *writer) flushed(wc *cq.WC, h *qp.History, f *qp.Failure) {
 	default:
 		w.line(1, "What took the queue pair to ERR:")
 		w.failure(h, f)
+	}
+	return false
+}
+
+// byVerb says what a program did that took its queue pair to ERR, and to how much work.
+func (w *writer) byVerb(f *qp.Failure) {
+	if f.Cause == ib.CauseFlushModify {
+		w.line(1, "The program moved the queue pair from %v to ERR with modify_qp.", f.From)
+	} else {
+		w.line(1, "The program deregistered a memory region that posted work still named.")
+	}
+	var posted []string
+	if n := f.Queue.Started + f.Queue.Waiting; n > 0 {
+		posted = append(posted, plural(n, "send"))
+	}
+	if f.Receives > 0 {
+		posted = append(posted, plural(f.Receives, "receive"))
+	}
+	if len(posted) > 0 {
+		w.line(1, "What was posted then comes back, each work request once: %s.", strings.Join(posted, " and "))
 	}
 }
 
@@ -174,11 +210,10 @@ func (w *writer) failure(h *qp.History, f *qp.Failure) {
 		w.line(1, "A request from %s was refused: %s. No receive was involved, so no completion says so.", far(&f.Attr), f.Cause)
 		w.request(f)
 	case qp.FailedByVerb:
+		w.byVerb(f)
 		if f.Cause == ib.CauseFlushModify {
-			w.line(1, "The program moved the queue pair from %v to ERR with modify_qp.", f.From)
 			return
 		}
-		w.line(1, "The program deregistered a memory region that posted work still named.")
 	case qp.FailedByCQ:
 		w.line(1, "A completion queue was full when the next completion came. That completion is lost, so the queue pair cannot go on.")
 	}

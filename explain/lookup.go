@@ -86,7 +86,7 @@ func errorText(text string) (string, bool) {
 }
 
 // verbs are those that calls may name.
-var verbNames = []string{"post_send", "post_recv", "post_srq_recv", "modify_qp", "create_qp", "destroy_qp", "query_qp", "create_cq", "destroy_cq", "resize_cq", "req_notify_cq", "get_cq_event", "ack_cq_events", "poll_cq", "reg_mr", "dereg_mr", "alloc_pd", "dealloc_pd", "create_srq", "modify_srq", "destroy_srq", "create_ah", "destroy_ah", "alloc_mw", "bind_mw", "dealloc_mw", "attach_mcast", "detach_mcast", "open_device", "close_device"}
+var verbNames = []string{"post_send", "post_recv", "post_srq_recv", "wr_complete", "modify_qp", "create_qp", "destroy_qp", "query_qp", "create_cq", "destroy_cq", "resize_cq", "req_notify_cq", "get_cq_event", "ack_cq_events", "poll_cq", "reg_mr", "dereg_mr", "alloc_pd", "dealloc_pd", "create_srq", "modify_srq", "destroy_srq", "create_ah", "destroy_ah", "alloc_mw", "bind_mw", "dealloc_mw", "attach_mcast", "detach_mcast", "open_device", "close_device"}
 
 func isVerb(w string) bool {
 	if slices.Contains(verbNames, w) || connVerbs[w] != "" {

@@ -188,7 +188,7 @@ func (t *Table) Reregister(r *Region, pd *PD, acc *ib.Access, mem Memory, base, 
 		return ib.NewVerbError(ib.EINVAL, verb, "mr "+r.LKey.String(), "already deregistered")
 	}
 	if r.windows > 0 {
-		return ib.NewVerbError(ib.EBUSY, verb, "mr "+r.LKey.String(), "a memory window is bound to it")
+		return t.boundTo(verb, r)
 	}
 	a := r.Access
 	if acc != nil {
@@ -216,7 +216,7 @@ func (t *Table) Deregister(r *Region) error {
 		return ib.NewVerbError(ib.EINVAL, verb, "mr "+r.LKey.String(), "already deregistered")
 	}
 	if r.windows > 0 {
-		return ib.NewVerbError(ib.EBUSY, verb, "mr "+r.LKey.String(), "a memory window is bound to it")
+		return t.boundTo(verb, r)
 	}
 	*s = slot{}
 	r.live, t.freed = false, uint32(r.LKey)

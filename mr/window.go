@@ -1,6 +1,10 @@
 package mr
 
-import "github.com/rvtsim/rvtsim/ib"
+import (
+	"strconv"
+
+	"github.com/rvtsim/rvtsim/ib"
+)
 
 // Window (struct ibv_mw) is a memory window: an rkey of its own that can be pointed
 // at a piece of a region. Type 1 is bound by ibv_bind_mw and open to every QP of its
@@ -24,6 +28,31 @@ func (w *Window) Bound() bool { return w.region != nil }
 // Region returns the region it is bound to, nil if none.
 func (w *Window) Region() *Region { return w.region }
 
+// String names the window as errors do.
+func (w *Window) String() string { return "mw " + w.RKey.String() }
+
+// WindowsThat returns the windows for which f holds, in the order of the table.
+func (t *Table) WindowsThat(f func(*Window) bool) []*Window {
+	var ws []*Window
+	for i := range t.slots {
+		if w := t.slots[i].window; w != nil && f(w) {
+			ws = append(ws, w)
+		}
+	}
+	return ws
+}
+
+// boundTo is the refusal of a change to a region that windows are bound to. It names one:
+// there is hardly ever another.
+func (t *Table) boundTo(verb string, r *Region) error {
+	ws := t.WindowsThat(func(w *Window) bool { return w.region == r })
+	why := "the memory window " + ws[0].String() + " is bound to it"
+	if more := len(ws) - 1; more > 0 {
+		why = "the memory window " + ws[0].String() + " and " + strconv.Itoa(more) + " more are bound to it"
+	}
+	return ib.NewVerbError(ib.EBUSY, verb, "mr "+r.LKey.String(), why)
+}
+
 // AllocWindow (ibv_alloc_mw) adds an unbound window.
 func (t *Table) AllocWindow(pd PD, typ ib.MWType) (*Window, error) {
 	const verb = "alloc_mw"
@@ -43,7 +72,7 @@ func (t *Table) AllocWindow(pd PD, typ ib.MWType) (*Window, error) {
 func (t *Table) FreeWindow(w *Window) error {
 	s := t.slotOf(uint32(w.RKey))
 	if !w.live || s == nil || s.window != w {
-		return ib.NewVerbError(ib.EINVAL, "dealloc_mw", "mw "+w.RKey.String(), "already deallocated")
+		return ib.NewVerbError(ib.EINVAL, "dealloc_mw", w.String(), "already deallocated")
 	}
 	w.unbind()
 	*s = slot{}

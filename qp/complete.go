@@ -30,6 +30,9 @@ func (q *QP) CompleteSWQE(w *swqe.SWQE, opcode ib.WCOpcode, status ib.WCStatus, 
 	if q.SQ != nil {
 		q.SQ.Retired()
 	}
+	if status == ib.WCWRFlushErr {
+		q.noteFlush(wc.WRID, cause)
+	}
 	entered := wanted && q.Env.enter(q.SendCQ, &wc, status != ib.WCSuccess)
 	if o := q.Env.Observer; o != nil {
 		o.SendDone(q, w, status, entered)
@@ -134,6 +137,9 @@ func (q *QP) recvComplete(wc *cq.WC, solicited bool) {
 		if p.RecvGRHFlag {
 			wc.Flags |= ib.WCFlagGRH
 		}
+	}
+	if wc.Status == ib.WCWRFlushErr {
+		q.noteFlush(wc.WRID, wc.VendorErr)
 	}
 	entered := q.Env.enter(q.RecvCQ, wc, solicited)
 	if o := q.Env.Observer; o != nil {

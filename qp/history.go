@@ -61,6 +61,17 @@ type Failure struct {
 	Extent mr.Extent
 
 	Attr Attr // what modify_qp had set
+
+	Receives int // posted to the QP's own queue when it failed
+	// Flushed is what came back with WR_FLUSH_ERR because of this so far, Posted what was
+	// posted in ERR afterwards and came back at once.
+	Flushed, Posted GivenBack
+}
+
+// GivenBack counts completions with WR_FLUSH_ERR.
+type GivenBack struct {
+	N     int
+	First uint64 // wr_id of the first one
 }
 
 // NAK is a negative acknowledgement that arrived. Syndrome is 0 if none did.
@@ -133,14 +144,41 @@ func (q *QP) queueView() SendQueueView {
 // note adds a failure; the oldest makes room.
 func (q *QP) note(f Failure) {
 	f.At, f.From, f.Attr, f.Queue = q.Env.Now, q.State, q.Attr, q.queueView()
+	if rq := q.recvQueue(); rq != nil && q.SRQ == nil {
+		f.Receives = rq.Len()
+	}
 	h := &q.hist
 	if len(h.failures) == maxFailures {
 		h.failures = append(h.failures[:0], h.failures[1:]...)
 	}
 	h.failures = append(h.failures, f)
-	if o := q.Env.Observer; o != nil && (f.Kind == FailedRecv || f.Kind == FailedRequest || f.Kind == FailedByCQ) {
+	if o := q.Env.Observer; o != nil && f.Kind != FailedSend {
 		o.Refused(q, &h.failures[len(h.failures)-1])
 	}
+}
+
+// noteFlush counts a completion with WR_FLUSH_ERR for what it is due to.
+func (q *QP) noteFlush(wrID uint64, cause ib.Cause) {
+	f := q.LastFailure()
+	if f == nil {
+		return
+	}
+	n := &f.Flushed
+	if cause == ib.CauseFlushPosted {
+		n = &f.Posted
+	}
+	if n.N++; n.N == 1 {
+		n.First = wrID
+	}
+}
+
+// LastFailure returns what failed last, nil if nothing is remembered. It is the QP's own
+// and good until the QP is used again. The owner calls it.
+func (q *QP) LastFailure() *Failure {
+	if n := len(q.hist.failures); n > 0 {
+		return &q.hist.failures[n-1]
+	}
+	return nil
 }
 
 // noteSend remembers the oldest send WQE, which is about to fail.

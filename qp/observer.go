@@ -17,8 +17,9 @@ type Observer interface {
 	RecvDone(q *QP, wrID uint64, status ib.WCStatus, entered bool)
 	// NoReceive is called when a message meets an empty receive queue.
 	NoReceive(q *QP)
-	// Refused is called when a request of the peer fails a check, and when the QP fails
-	// because a completion queue was full: no completion need say so.
+	// Refused is called when a request of the peer fails a check, and when the QP goes to
+	// ERR because a completion queue was full, or by modify_qp or dereg_mr: no completion
+	// need say so.
 	Refused(q *QP, f *Failure)
 }
 

@@ -19,12 +19,12 @@ import (
 //
 // req: CC-MARK-01 CC-PACE-01 CC-PACE-02
 func TestPacedSender(t *testing.T) {
-	p := dcqcn.Default(100e9)
+	p := dcqcn.Default(10e9)
 	p.RateTimer, p.AlphaTimer = time.Hour, time.Hour
 	a, b, q, peer := rcPair(t, func(c *Config) { c.Congestion = &p })
 	cnp := wire.Packet{Opcode: ib.OpcodeCNP, BECN: true, DestQP: q.QPN, PKey: ib.PKeyDefault}
 	require.Equal(t, wire.DropNone, a.d.Receive(0, &wire.Path{Src: b.gid, Dst: a.gid}, &cnp))
-	require.EqualValues(t, 50e9, q.Flow().Rate(&p))
+	require.EqualValues(t, 5e9, q.Flow().Rate(&p))
 	for i := range 2 {
 		_, err := a.d.PostSend(q, []swqe.SendWR{{WRID: uint64(i), Opcode: ib.WRRDMAWrite, SGL: a.sge(0, 1000), RemoteAddr: bufBase, RKey: b.mr.RKey}})
 		require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestPacedSender(t *testing.T) {
 	require.Equal(t, uint8(wire.ECT0), out[0].path.TClass&wire.ECNMask)
 	// BTH and RETH, data, ICRC; UDP, IPv4, Ethernet with preamble and gap.
 	bytes := out[0].pkt.HeaderBytes() + 1000 + wire.ICRCBytes + wire.FrameOverheadBytes(true)
-	at := vtime.Time(bytes * 8 / 50) // at 50 Gbit/s, in nanoseconds
+	at := vtime.Time(bytes * 8 / 5) // at 5 Gbit/s, in nanoseconds: a byte more would show
 	require.Equal(t, at, a.d.Deadline())
 
 	request := wire.Packet{Opcode: ib.OpWriteOnly, PKey: ib.PKeyDefault, DestQP: q.QPN, PSN: q.RPSN, AckReq: true}

@@ -50,8 +50,9 @@ type Device struct {
 // PD (kernel: rvt_pd) is a protection domain. A QP, SRQ, region or window that belongs
 // to it keeps it in use.
 type PD struct {
-	ID    mr.PD
-	users int
+	ID        mr.PD
+	users     int // of all kinds
+	srqs, ahs int // of those
 }
 
 func (p *PD) String() string { return "pd " + strconv.Itoa(int(p.ID)) }

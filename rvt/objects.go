@@ -25,8 +25,6 @@ func limit(have, most int, verb, what string) error {
 	return nil
 }
 
-func busy(verb, object, why string) error { return ib.NewVerbError(ib.EBUSY, verb, object, why) }
-
 // AllocPD (ibv_alloc_pd) creates a protection domain.
 func (d *Device) AllocPD() (*PD, error) {
 	if err := limit(len(d.pds), d.cfg.Limits.MaxPD, "alloc_pd", "protection domains"); err != nil {
@@ -44,7 +42,7 @@ func (d *Device) DeallocPD(p *PD) error {
 		return err
 	}
 	if p.users > 0 {
-		return busy("dealloc_pd", p.String(), strconv.Itoa(p.users)+" regions, windows, QPs, SRQs or AHs belong to it")
+		return busy("dealloc_pd", p.String(), usedBy(d.usersOfPD(p)))
 	}
 	delete(d.pds, p.ID)
 	return nil
@@ -190,7 +188,7 @@ func (d *Device) ResizeCQ(c *cq.CQ, cqe int, ring cq.Ring) error {
 // were queued for it and not collected vanish.
 func (d *Device) DestroyCQ(c *cq.CQ) error {
 	if c.Busy() {
-		return busy("destroy_cq", c.String(), "a QP uses it")
+		return busy("destroy_cq", c.String(), usedBy(d.qpsThat(func(q *qp.QP) bool { return q.SendCQ == c || q.RecvCQ == c })))
 	}
 	if !c.Retire() {
 		return ib.NewVerbError(ib.EINVAL, "destroy_cq", c.String(), "already destroyed")
@@ -241,6 +239,7 @@ func (d *Device) CreateSRQ(p *PD, a SRQAttr, rq swqe.RecvQueue) (*swqe.SRQ, erro
 	}
 	d.srqs++
 	p.users++
+	p.srqs++
 	return &swqe.SRQ{Handle: d.handle(), PD: p.ID, RQ: rq}, nil
 }
 
@@ -306,13 +305,14 @@ func (d *Device) PostSRQRecv(s *swqe.SRQ, wrs []swqe.RecvWR) (n int, err error) 
 // DestroySRQ (ibv_destroy_srq) removes a shared queue; EBUSY while a QP uses it.
 func (d *Device) DestroySRQ(s *swqe.SRQ) error {
 	if s.Busy() {
-		return busy("destroy_srq", s.String(), "a QP uses it")
+		return busy("destroy_srq", s.String(), usedBy(d.qpsThat(func(q *qp.QP) bool { return q.SRQ == s })))
 	}
 	if !s.Retire() {
 		return ib.NewVerbError(ib.EINVAL, "destroy_srq", s.String(), "already destroyed")
 	}
 	if p := d.pds[s.PD]; p != nil {
 		p.users--
+		p.srqs--
 	}
 	d.srqs--
 	d.env.Forget(func(e *Event) bool { return e.SRQ == s })
@@ -331,6 +331,7 @@ func (d *Device) CreateAH(p *PD, av ib.AV) (*swqe.AH, error) {
 		return nil, err
 	}
 	p.users++
+	p.ahs++
 	d.ahs[av.SGIDIndex]++
 	return &swqe.AH{PD: p.ID, AV: av, Live: true}, nil
 }
@@ -345,6 +346,7 @@ func (d *Device) DestroyAH(a *swqe.AH) error {
 	d.ahs[a.AV.SGIDIndex]--
 	if p := d.pds[a.PD]; p != nil {
 		p.users--
+		p.ahs--
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func (d *Device) DestroyQP(now vtime.Time, q *qp.QP) error {
 		return ib.NewVerbError(ib.EINVAL, "destroy_qp", q.String(), "already destroyed")
 	}
 	if q.Mcast > 0 {
-		return busy("destroy_qp", q.String(), "it is attached to "+strconv.Itoa(q.Mcast)+" multicast groups")
+		return busy("destroy_qp", q.String(), "attached to the multicast groups "+list(d.groupsOf(q)))
 	}
 	d.Commit(now)
 	if q.HeapPos >= 0 {

@@ -24,6 +24,8 @@ const (
 	refusedSend = 1 + iota
 	refusedRecv
 	refusedSRQRecv
+	refusedBatch // ibv_wr_complete; NumSGE and Length are the largest of the batch
+	refusedBind  // ibv_bind_mw; Flags are access flags
 )
 
 // RefusedByLibrary is told of a post that never became a command, because the program's
@@ -52,16 +54,21 @@ func (c *Context) reasonOf(r *libraryRefusal) error {
 		}
 		return ib.NewVerbError(errno, "post_srq_recv", o.srq.String(), recvReason(r, o.srq.RQ.Cap(), o.maxSGE))
 	}
-	verb := "post_send"
-	if r.Verb == refusedRecv {
-		verb = "post_recv"
+	verb, ok := refusedVerbs[r.Verb]
+	if !ok {
+		verb = "post_send"
 	}
 	o := get[qpObj](c, r.Handle)
 	if o == nil {
 		return ib.NewVerbError(errno, verb, "", "the program's library refused it")
 	}
-	if r.Verb == refusedSend {
+	switch r.Verb {
+	case refusedSend:
 		return ib.NewVerbError(errno, verb, o.q.String(), sendReason(r, o))
+	case refusedBatch:
+		return ib.NewVerbError(errno, verb, o.q.String(), batchReason(r, o))
+	case refusedBind:
+		return ib.NewVerbError(errno, verb, o.q.String(), bindReason(r, o))
 	}
 	reason := recvReason(r, int(o.cap.MaxRecvWR), int(o.cap.MaxRecvSGE))
 	switch {
@@ -71,6 +78,41 @@ func (c *Context) reasonOf(r *libraryRefusal) error {
 		reason = "state is " + o.q.State.String() + ": receives may be posted from INIT on"
 	}
 	return ib.NewVerbError(errno, verb, o.q.String(), reason)
+}
+
+// refusedVerbs names the calls that a program's libraries refuse.
+var refusedVerbs = map[uint32]string{refusedRecv: "post_recv", refusedBatch: "wr_complete", refusedBind: "bind_mw"}
+
+// batchReason works with what is known of a batch of ibv_wr_*: its last wr_id, and the
+// largest list and inline data in it.
+func batchReason(r *libraryRefusal, o *qpObj) string {
+	batch := "the batch that ends with wr " + strconv.FormatUint(r.WRID, 10)
+	switch {
+	case int64(r.NumSGE) > int64(o.cap.MaxSendSGE):
+		return batch + " has a work request with " + strconv.Itoa(int(r.NumSGE)) + " gather entries, the QP allows " + strconv.Itoa(int(o.cap.MaxSendSGE))
+	case r.Length > uint64(o.cap.MaxInlineData):
+		return batch + " has a work request with " + strconv.FormatUint(r.Length, 10) + " bytes inline, the QP allows " + strconv.Itoa(int(o.cap.MaxInlineData))
+	case ib.Errno(r.Errno) == ib.ENOSPC || ib.Errno(r.Errno) == ib.ENOMEM:
+		return batch + " is not posted: " + fullSend(o)
+	}
+	return batch + ": the program's library refused it"
+}
+
+func bindReason(r *libraryRefusal, o *qpObj) string {
+	wr := "wr " + strconv.FormatUint(r.WRID, 10) + " (BIND_MW)"
+	switch {
+	case ib.Access(r.Flags)&ib.AccessZeroBased != 0:
+		return wr + ": ZERO_BASED is for windows of type 2"
+	case ib.Errno(r.Errno) == ib.ENOMEM:
+		return wr + ": " + fullSend(o)
+	case !o.postable():
+		return "state is " + o.q.State.String() + ": sends may be posted in RTS, SQD, SQE and ERR"
+	}
+	return wr + ": the program's library refused it"
+}
+
+func fullSend(o *qpObj) string {
+	return "the send queue is full: it has room for " + strconv.Itoa(int(o.cap.MaxSendWR)) + " work requests, and as many are posted and not completed"
 }
 
 func recvReason(r *libraryRefusal, size, maxSGE int) string {
@@ -102,7 +144,7 @@ func sendReason(r *libraryRefusal, o *qpObj) string {
 	case inline && r.Length > uint64(o.cap.MaxInlineData):
 		return wr + ": " + strconv.FormatUint(r.Length, 10) + " bytes inline, the QP allows " + strconv.Itoa(int(o.cap.MaxInlineData))
 	case ib.Errno(r.Errno) == ib.ENOMEM:
-		return wr + ": the send queue is full: it has room for " + strconv.Itoa(int(o.cap.MaxSendWR)) + " work requests, and as many are posted and not completed"
+		return wr + ": " + fullSend(o)
 	case !o.postable():
 		return "state is " + o.q.State.String() + ": sends may be posted in RTS, SQD, SQE and ERR"
 	}

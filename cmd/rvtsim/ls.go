@@ -69,7 +69,13 @@ func printLs(w io.Writer, r *daemon.Report) error {
 	}
 	printFaults(w, r)
 	for _, n := range r.Nodes {
-		if k := len(n.Troubles); k > 0 {
+		k := 0
+		for i := range n.Troubles {
+			if n.Troubles[i].Kind != daemon.TroubleFlushed { // what ends a connection is not wrong
+				k++
+			}
+		}
+		if k > 0 {
 			fmt.Fprintf(w, "\n%s: %s; rvtsim explain --node %s tells\n", n.Name, counted(k, "thing", "went wrong"), n.Name)
 		}
 	}

@@ -74,6 +74,7 @@ func printTroubles(w io.Writer, n *daemon.NodeReport) {
 var kinds = map[string]string{
 	daemon.TroubleRefused:     "a call was refused",
 	daemon.TroubleFailed:      "work failed",
+	daemon.TroubleFlushed:     "work came back",
 	daemon.TroubleUnconnected: "it did not connect",
 	daemon.TroubleMisuse:      "misuse",
 }

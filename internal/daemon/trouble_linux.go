@@ -27,6 +27,9 @@ const (
 	TroubleRefused = "refused" // a call was refused
 	TroubleFailed  = "failed"  // a work request failed
 	TroubleMisuse  = "misuse"  // strict mode found misuse
+	// TroubleFlushed is work that came back with WR_FLUSH_ERR because of what the program
+	// itself had done. Programs that end a connection in order have it, too.
+	TroubleFlushed = "flushed"
 	// TroubleUnconnected is about an id of the connection manager that was not connected,
 	// or whose address was not resolved.
 	TroubleUnconnected = "unconnected"
@@ -101,7 +104,8 @@ type note struct {
 	wc   cq.WC          // with this; SUCCESS: without a completion
 	code *strict.Report // of strict mode
 	try  *explain.Attempt
-	site uintptr // where the call was made that was refused, or posted what failed; 0: not known
+	hist *qp.History // as it was, of a queue pair that its program took out of service
+	site uintptr     // where the call was made that was refused, or posted what failed; 0: not known
 }
 
 // maxNotes bounds the notes that wait. More are lost: a program that fails all the time
@@ -160,9 +164,15 @@ func (d *desk) write(n *note, all []*hosted) {
 	default:
 		t.Kind, t.Text = TroubleFailed, n.h.story(n, all)
 		t.Title, _, _ = strings.Cut(t.Text, "\n")
-		t.Text = insert(t.Text, "posted by", n.h.sites.describe(n.site))
+		what := "posted by"
+		if n.hist != nil {
+			t.Kind, what = TroubleFlushed, "because of a call from"
+		} else if n.wc.Status == ib.WCWRFlushErr {
+			t.Kind = TroubleFlushed
+		}
+		t.Text = insert(t.Text, what, n.h.sites.describe(n.site))
 	}
-	if n.h.troubles.add(t) {
+	if n.h.troubles.add(t) && t.Kind != TroubleFlushed {
 		d.log.Warn(t.Kind, "node", n.h.cfg.Name, "pid", t.PID, "comm", t.Comm, "what", t.Title)
 	}
 }
@@ -206,11 +216,14 @@ func (h *hosted) story(n *note, all []*hosted) string {
 	if h.node.Do(func(*rvt.Device, vtime.Time) { hist = n.q.History() }) != nil {
 		return fmt.Sprintf("wr %d of qp %v failed with %v; the node has failed since.", n.wc.WRID, n.wc.QPN, n.wc.Status)
 	}
+	if n.hist != nil && (len(hist.Failures) == 0 || hist.Failures[len(hist.Failures)-1].Kind != qp.FailedByVerb) {
+		hist = *n.hist // reset since
+	}
 	if n.wc.Status == ib.WCSuccess {
 		return explain.QP(&hist, peerOf(&hist, all))
 	}
 	for i := range hist.Failures {
-		if f := &hist.Failures[i]; f.WRID == n.wc.WRID && f.Status == n.wc.Status {
+		if f := &hist.Failures[i]; n.wc.VendorErr == 0 && f.WRID == n.wc.WRID && f.Status == n.wc.Status {
 			n.wc.VendorErr = f.Cause
 		}
 	}
@@ -253,20 +266,35 @@ func (h *hosted) Refused(c *uverbs.Context, err error) {
 	h.desk.put(note{h: h, a: a, err: err, site: h.uv.Site()})
 }
 
-// failed takes note of work that failed on its own account.
+// failed takes note of work that failed on its own account, and of the first that was posted
+// when its queue pair was in ERR. What else is flushed was told of with what took it there.
 func (h *hosted) failed(q *qp.QP, wrID uint64, status ib.WCStatus, site uintptr) {
-	if status == ib.WCSuccess || status == ib.WCWRFlushErr {
+	if status == ib.WCSuccess {
 		return
 	}
 	wc := cq.WC{WRID: wrID, QPN: q.QPN, Status: status}
+	if status == ib.WCWRFlushErr {
+		f := q.LastFailure()
+		if f == nil || f.Posted != (qp.GivenBack{N: 1, First: wrID}) {
+			return
+		}
+		wc.VendorErr = ib.CauseFlushPosted
+	}
 	h.desk.put(note{h: h, a: h.programOf(q), q: q, wc: wc, site: site})
 }
 
 // turnedAway takes note of a request of the peer that cost the queue pair its life
-// without a completion that says so, or of a completion that was lost.
+// without a completion that says so, of a completion that was lost, and of posted work that
+// the program's own call sends back.
 func (h *hosted) turnedAway(q *qp.QP, f *qp.Failure) {
-	if f.Kind == qp.FailedRequest || f.Kind == qp.FailedByCQ {
+	switch f.Kind {
+	case qp.FailedRequest, qp.FailedByCQ:
 		h.desk.put(note{h: h, a: h.programOf(q), q: q})
+	case qp.FailedByVerb:
+		if a := h.programOf(q); a != nil && f.Queue.Started+f.Queue.Waiting+f.Receives > 0 {
+			hist := q.History()
+			h.desk.put(note{h: h, a: a, q: q, hist: &hist, site: h.uv.Site()})
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
  * that are built into every program. */
 #include "shim.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stddef.h>
 
@@ -32,11 +33,17 @@ typedef int (*post_fn)(struct queue *q, struct work *wr, struct work **bad);
 
 static _Atomic post_fn provider_send, provider_recv, provider_srq_recv;
 
+static void say(struct queue *q, size_t handle, struct rvtsim_refused *r)
+{
+	int ours, saved = errno;
+	memcpy(&r->handle, (const char *)q + handle, sizeof r->handle);
+	(void)shim_command(q->context->cmd_fd, RVTSIM_REFUSED, 0, r, sizeof *r, &ours);
+	errno = saved;
+}
+
 static void tell(struct queue *q, size_t handle, uint32_t verb, int error, const struct work *w)
 {
 	struct rvtsim_refused r = { .verb = verb, .error = (uint32_t)error };
-	int ours, saved = errno;
-	memcpy(&r.handle, (const char *)q + handle, sizeof r.handle);
 	if (w) {
 		r.wr_id = w->wr_id;
 		r.num_sge = (uint32_t)w->num_sge;
@@ -52,8 +59,7 @@ static void tell(struct queue *q, size_t handle, uint32_t verb, int error, const
 			r.remote_addr = w->remote_addr;
 		}
 	}
-	(void)shim_command(q->context->cmd_fd, RVTSIM_REFUSED, 0, &r, sizeof r, &ours);
-	errno = saved;
+	say(q, handle, &r);
 }
 
 /* Calls the provider. If that made a command that failed, the daemon knows already. */
@@ -84,19 +90,123 @@ static int post_srq_recv(struct queue *q, struct work *wr, struct work **bad)
 	return post(q, wr, bad, provider_srq_recv, SRQ_HANDLE, RVTSIM_POST_SRQ_RECV);
 }
 
-static void replace(void **slot, _Atomic post_fn *provider, post_fn ours)
+/* ibv_wr_*: whoever refuses one of a batch says so at its end only. */
+struct batch { /* struct ibv_qp_ex; struct ibv_qp is 160 bytes long */
+	struct queue qp;
+	char base[160 - sizeof(struct queue)];
+	uint64_t comp_mask, wr_id;
+	unsigned flags;
+	void *operations[13];
+	void *set_inline, *set_inline_list, *set_sge, *set_sge_list;
+	void *start, *complete, *abort;
+};
+_Static_assert(offsetof(struct batch, comp_mask) == 160, "struct ibv_qp_ex");
+
+struct piece { /* struct ibv_data_buf */
+	void *addr;
+	size_t length;
+};
+
+static void (*_Atomic provider_inline)(struct batch *, void *, size_t);
+static void (*_Atomic provider_inline_list)(struct batch *, size_t, const struct piece *);
+static void (*_Atomic provider_sge_list)(struct batch *, size_t, const struct sge *);
+static int (*_Atomic provider_complete)(struct batch *);
+static _Thread_local size_t most_inline, most_sge; /* of this batch */
+
+static void set_inline(struct batch *b, void *addr, size_t length)
 {
-	post_fn none = NULL, theirs = (post_fn)*slot;
-	if (!theirs || theirs == ours)
-		return;
-	atomic_compare_exchange_strong(provider, &none, theirs);
-	if (*provider == theirs)
-		*slot = (void *)ours;
+	if (length > most_inline)
+		most_inline = length;
+	provider_inline(b, addr, length);
+}
+
+static void set_inline_list(struct batch *b, size_t n, const struct piece *list)
+{
+	size_t length = 0;
+	for (size_t i = 0; i < n; i++)
+		length += list[i].length;
+	if (length > most_inline)
+		most_inline = length;
+	provider_inline_list(b, n, list);
+}
+
+static void set_sge_list(struct batch *b, size_t n, const struct sge *list)
+{
+	if (n > most_sge)
+		most_sge = n;
+	provider_sge_list(b, n, list);
+}
+
+static int complete(struct batch *b)
+{
+	unsigned before = shim_failures;
+	int r = provider_complete(b);
+	if (r && shim_failures == before) {
+		struct rvtsim_refused t = { .verb = RVTSIM_WR_COMPLETE, .error = (uint32_t)r, .wr_id = b->wr_id,
+					    .num_sge = (uint32_t)most_sge, .length = most_inline };
+		say(&b->qp, QP_HANDLE, &t);
+	}
+	most_inline = most_sge = 0;
+	return r;
+}
+
+/* REPLACE puts ours before a provider's function, if that is the one we know or the first. */
+#define REPLACE(slot, provider, ours)                                                        \
+	do {                                                                                 \
+		__typeof__(&(ours)) none_ = NULL, theirs_ = (__typeof__(&(ours)))(slot);      \
+		if (!theirs_ || theirs_ == (ours))                                           \
+			break;                                                               \
+		atomic_compare_exchange_strong(&(provider), &none_, theirs_);                \
+		if ((provider) == theirs_)                                                   \
+			(slot) = (void *)(ours);                                             \
+	} while (0)
+
+EXPORT struct batch *ibv_qp_to_qp_ex(struct queue *qp)
+{
+	static struct batch *(*_Atomic real)(struct queue *);
+	if (!real) {
+		void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
+		if (lib)
+			real = (struct batch * (*)(struct queue *)) dlvsym(lib, "ibv_qp_to_qp_ex", "IBVERBS_1.6");
+		if (!real)
+			return NULL;
+	}
+	struct batch *b = real(qp);
+	if (b && shim_tells_sites(qp->context->cmd_fd)) {
+		REPLACE(b->set_inline, provider_inline, set_inline);
+		REPLACE(b->set_inline_list, provider_inline_list, set_inline_list);
+		REPLACE(b->set_sge_list, provider_sge_list, set_sge_list);
+		REPLACE(b->complete, provider_complete, complete);
+	}
+	return b;
+}
+
+struct bind { /* struct ibv_mw_bind */
+	uint64_t wr_id;
+	unsigned flags;
+	void *mr;
+	uint64_t addr, length;
+	unsigned access;
+};
+
+static int (*_Atomic provider_bind)(struct queue *, void *, struct bind *);
+
+/* What ibv_bind_mw checks by itself is compiled into the program: nobody is called. */
+static int bind_mw(struct queue *q, void *mw, struct bind *w)
+{
+	unsigned before = shim_failures;
+	int r = provider_bind(q, mw, w);
+	if (r && shim_failures == before) {
+		struct rvtsim_refused t = { .verb = RVTSIM_BIND_MW, .error = (uint32_t)r, .wr_id = w->wr_id, .flags = w->access };
+		say(q, QP_HANDLE, &t);
+	}
+	return r;
 }
 
 void shim_watch_posts(struct verbs_context *ctx)
 {
-	replace(&ctx->ops.post_srq_recv, &provider_srq_recv, post_srq_recv);
-	replace(&ctx->ops.post_send, &provider_send, post_send);
-	replace(&ctx->ops.post_recv, &provider_recv, post_recv);
+	REPLACE(ctx->ops.post_srq_recv, provider_srq_recv, post_srq_recv);
+	REPLACE(ctx->ops.post_send, provider_send, post_send);
+	REPLACE(ctx->ops.post_recv, provider_recv, post_recv);
+	REPLACE(ctx->ops.bind_mw, provider_bind, bind_mw);
 }

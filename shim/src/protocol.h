@@ -97,6 +97,8 @@ struct rvtsim_rep {
 #define RVTSIM_POST_SEND 1
 #define RVTSIM_POST_RECV 2
 #define RVTSIM_POST_SRQ_RECV 3
+#define RVTSIM_WR_COMPLETE 4 /* num_sge, length: the longest list, the most inline data */
+#define RVTSIM_BIND_MW 5     /* flags: access flags */
 
 struct rvtsim_refused {
 	uint32_t verb, handle, error; /* errno */

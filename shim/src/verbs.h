@@ -8,7 +8,9 @@
 struct verbs_context { /* struct ibv_context */
 	void *device;
 	struct {
-		void *before[11];
+		void *before[8];
+		void *bind_mw;
+		void *after_bind[2];
 		int (*poll_cq)(void **cq, int n, void *wc);
 		void *between[8];
 		void *post_srq_recv;

@@ -194,9 +194,54 @@ static void ud_big(void) { struct ibv_qp *x = ud(0x11), *y = ud(0x11); ud_recv(y
 static void ud_read(void) { struct ibv_qp *x = ud(0x11); post(x, IBV_WR_RDMA_READ, 0, R, p.mr->rkey, p.buf, 8, p.mr->lkey); done(p.a.cq); }
 static void sq_full(void) { for (int i = 0; i < 100; i++) if (post(p.a.qp, IBV_WR_SEND, 0, 0, 0, p.buf, 8, p.mr->lkey)) return; }
 
+/* The calls of ibv_wr_*, of which only the last one tells of an error. */
+static struct ibv_qp_ex *batch(int sends) {
+	struct ibv_qp_init_attr_ex i = { .send_cq = p.a.cq, .recv_cq = p.a.cq, .qp_type = IBV_QPT_RC, .pd = p.pd,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 16 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = IBV_QP_EX_WITH_SEND };
+	struct ibv_qp *q = ibv_create_qp_ex(p.ctx, &i); CHECK(q);
+	connect_to(q, p.b.qp->qp_num, std, 3);
+	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(q); CHECK(x);
+	ibv_wr_start(x);
+	for (int k = 0; k < sends; k++) { x->wr_id = 70 + k; x->wr_flags = IBV_SEND_SIGNALED; ibv_wr_send(x); }
+	return x;
+}
+static void wr_inline(void) { struct ibv_qp_ex *x = batch(1); ibv_wr_set_inline_data(x, p.buf, 4000); fails("wr_complete", ibv_wr_complete(x)); }
+static void wr_pieces(void) { struct ibv_qp_ex *x = batch(1); struct ibv_data_buf b[2] = { { p.buf, 2000 }, { p.buf, 2000 } }; ibv_wr_set_inline_data_list(x, 2, b); fails("wr_complete", ibv_wr_complete(x)); }
+static void wr_list(void) { struct ibv_qp_ex *x = batch(1); struct ibv_sge s[40] = { { (uintptr_t)p.buf, 8, p.mr->lkey } }; ibv_wr_set_sge_list(x, 40, s); fails("wr_complete", ibv_wr_complete(x)); }
+static void wr_full(void) { struct ibv_qp_ex *x = batch(100); ibv_wr_set_sge(x, p.mr->lkey, (uintptr_t)p.buf, 8); fails("wr_complete", ibv_wr_complete(x)); }
+static void wr_right(void) { struct ibv_qp_ex *x = batch(1); ibv_wr_set_inline_data(x, p.buf, 8); fails("wr_complete", ibv_wr_complete(x)); }
+static void bind_zero(void) {
+	struct ibv_mr *m = ibv_reg_mr(p.pd, p.buf, 4096, all | IBV_ACCESS_MW_BIND); struct ibv_mw *w1 = ibv_alloc_mw(p.pd, IBV_MW_TYPE_1); CHECK(m && w1);
+	struct ibv_mw_bind b = { .wr_id = 5, .send_flags = IBV_SEND_SIGNALED, .bind_info = { m, (uintptr_t)p.buf, 64, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED } };
+	fails("bind_mw", ibv_bind_mw(p.a.qp, w1, &b));
+	b.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE; fails("bind_mw", ibv_bind_mw(p.a.qp, w1, &b)); done(p.a.cq);
+	fails("dereg_mr", ibv_dereg_mr(m));
+}
+static void bind_full(void) {
+	struct ibv_mr *m = ibv_reg_mr(p.pd, p.buf, 4096, all | IBV_ACCESS_MW_BIND); struct ibv_mw *w1 = ibv_alloc_mw(p.pd, IBV_MW_TYPE_1); CHECK(m && w1);
+	struct ibv_mw_bind b = { .wr_id = 5, .bind_info = { m, (uintptr_t)p.buf, 64, IBV_ACCESS_REMOTE_WRITE } };
+	for (int k = 0; k < 100; k++) { post(p.a.qp, IBV_WR_SEND, 0, 0, 0, p.buf, 8, p.mr->lkey); int rc = ibv_bind_mw(p.a.qp, w1, &b); if (rc) { fails("bind_mw", rc); return; } }
+}
+/* Work that the program itself sends back, and some more behind it. */
+static void to_err(void) {
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	for (int k = 0; k < 3; k++) post_recv(&p, p.buf, 8);
+	CHECK(!ibv_modify_qp(p.b.qp, &a, IBV_QP_STATE));
+	for (int k = 0; k < 3; k++) done(p.b.cq);
+	for (int k = 0; k < 2; k++) { post(p.b.qp, IBV_WR_SEND, 0, 0, 0, p.buf, 8, p.mr->lkey); done(p.b.cq); }
+}
+/* Everything in order: nothing to explain. */
+static void in_order(void) {
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	post_recv(&p, p.buf, 8); post(p.a.qp, IBV_WR_SEND, 0, 0, 0, p.buf, 8, p.mr->lkey); done(p.a.cq); done(p.b.cq);
+	CHECK(!ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE)); CHECK(!ibv_modify_qp(p.b.qp, &a, IBV_QP_STATE));
+}
+
 #define M(x) { #x, x }
 static const struct { const char *name; void (*run)(void); } table[] = {
  M(rkey_range), M(rkey_pd), M(rkey_rights), M(rkey_stale), M(lkey_wrong), M(lkey_pd), M(lkey_range), M(read_target), M(inline_big), M(inline_read), M(wrong_qpn), M(mtu), M(mtu_read), M(gid_index), M(bad_port), M(big_mtu), M(big_timeout), M(big_rd), M(rd_zero), M(dest_rd_zero), M(misaligned), M(atomic_short), M(psn), M(psn_old), M(peer_reset), M(peer_other), M(recv_small), M(recv_key), M(send_init), M(recv_reset), M(recv_full), M(two_sge), M(mask), M(create), M(busy), M(mw), M(mw_range), M(dereg_mw), M(local_inv), M(send_inv), M(cq_overrun), M(ud_qkey), M(ud_grh), M(ud_norecv), M(ud_big), M(ud_read), M(sq_full),
+ M(wr_inline), M(wr_pieces), M(wr_list), M(wr_full), M(wr_right), M(bind_zero), M(bind_full), M(to_err), M(in_order),
 };
 int main(int argc, char **argv)
 {
