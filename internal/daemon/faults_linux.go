@@ -352,7 +352,7 @@ func (f *faults) verbs(x *topology.LiveFault) (string, error) {
 	}
 	for k := range x.Nodes.N {
 		h := f.d.all()[x.Nodes.First+k]
-		here, err := f.d.verbFaults(h, x)
+		here, err := f.d.verbFaults(h, x, func(int) {})
 		if err != nil {
 			return "", fmt.Errorf("node %s: %w", h.cfg.Name, err)
 		}
@@ -375,16 +375,17 @@ func (f *faults) verbs(x *topology.LiveFault) (string, error) {
 }
 
 // verbFaults carries a fault out at the objects of a node that this process has, and
-// counts them.
-func (d *Daemon) verbFaults(h *hosted, x *topology.LiveFault) (n int, err error) {
+// counts them. The owner calls done with their number, before programs see what comes of it.
+func (d *Daemon) verbFaults(h *hosted, x *topology.LiveFault, done func(n int)) (n int, err error) {
 	contexts, _ := d.contextsOf(h)
 	err = h.node.Do(func(dev *rvt.Device, now vtime.Time) {
 		if x.Action == topology.SpuriousEvent && !x.Notify && ofPort(x.Event) {
 			dev.InjectEvent(rvt.Event{Type: x.Event})
 			n = 1
+			done(n)
 			return
 		}
-		n = verbFaults(dev, now, h, contexts, x)
+		n = verbFaults(dev, now, h, contexts, x, done)
 	})
 	return n, err
 }
@@ -406,7 +407,7 @@ type owned struct {
 }
 
 // verbFaults does it to the contexts of a node, and counts the objects. The owner calls it.
-func verbFaults(d *rvt.Device, now vtime.Time, h *hosted, contexts []*attached, x *topology.LiveFault) (n int) {
+func verbFaults(d *rvt.Device, now vtime.Time, h *hosted, contexts []*attached, x *topology.LiveFault, done func(n int)) (n int) {
 	var all []owned
 	for _, a := range contexts {
 		switch {
@@ -418,11 +419,15 @@ func verbFaults(d *rvt.Device, now vtime.Time, h *hosted, contexts []*attached, 
 		}
 	}
 	slices.SortFunc(all, func(a, b owned) int { return int(a.QPN) - int(b.QPN) })
-	for i, q := range all {
-		if (x.QPN == 0 || x.QPN == q.QPN) && (x.QP < 0 || x.QP == i) {
-			verbFault(d, now, h, q, x)
-			n++
-		}
+	i := -1
+	all = slices.DeleteFunc(all, func(q owned) bool {
+		i++
+		return x.QPN != 0 && x.QPN != q.QPN || x.QP >= 0 && x.QP != i
+	})
+	n += len(all)
+	done(n) // some faults show completions at once
+	for _, q := range all {
+		verbFault(d, now, h, q, x)
 	}
 	return n
 }

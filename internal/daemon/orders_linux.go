@@ -79,16 +79,14 @@ func (d *Daemon) order(h *hosted, o order) (n int, silent []string, err error) {
 	late := time.NewTimer(askFor)
 	defer late.Stop()
 	for i, p := range all {
-		select {
-		case a := <-answers[i]:
-			n += a.n
-			if a.err != "" && err == nil {
-				err = fmt.Errorf("program %d: %s", p.c.pid, a.err)
-			}
-		case <-p.c.left:
-		case <-late.C:
+		a, ok := p.outcome(answers[i], late.C)
+		if !ok {
 			late.Reset(0)
 			silent = append(silent, strconv.Itoa(p.c.pid))
+		}
+		n += a.n
+		if a.err != "" && err == nil {
+			err = fmt.Errorf("program %d: %s", p.c.pid, a.err)
 		}
 		p.forget(answers[i])
 	}
@@ -117,6 +115,26 @@ func (p *program) tell(o order) chan obeyed {
 		ch <- obeyed{err: err.Error()}
 	}
 	return ch
+}
+
+// outcome waits for an answer, which is empty if the program has ended without one. It may
+// have ended because of what it was ordered to do, and have said so just before. ok is false
+// if it is late.
+func (p *program) outcome(ch chan obeyed, late <-chan time.Time) (a obeyed, ok bool) {
+	ok = true
+	select {
+	case a = <-ch:
+		return a, true
+	case <-p.c.left:
+	case <-late:
+		ok = false
+	}
+	select {
+	case a = <-ch:
+		return a, true
+	default:
+		return a, ok
+	}
 }
 
 // forget gives up waiting for an answer.
@@ -163,15 +181,24 @@ func (e *Engine) obey(b []byte) {
 	if err := json.Unmarshal(b[repLen:repLen+int(n)], &o); err != nil {
 		return // of another version: it does not concern us
 	}
-	done, err := e.carryOut(&o)
-	rq := request{op: opObeyed, arg: o.ID, index: uint32(done)}
-	if err != nil {
-		rq.data = []byte(err.Error())
+	told := false
+	tell := func(n int, err error) {
+		if told {
+			return
+		}
+		told = true
+		rq := request{op: opObeyed, arg: o.ID, index: uint32(n)}
+		if err != nil {
+			rq.data = []byte(err.Error())
+		}
+		_ = e.ctl.send(appendRequest(nil, &rq), nil)
 	}
-	_ = e.ctl.send(appendRequest(nil, &rq), nil)
+	tell(e.carryOut(&o, func(n int) { tell(n, nil) }))
 }
 
-func (e *Engine) carryOut(o *order) (n int, err error) {
+// carryOut does what an order says. It calls done, unless there is an error, before the
+// program sees what comes of it: it may end at once.
+func (e *Engine) carryOut(o *order, done func(n int)) (n int, err error) {
 	if o.Net != nil && !reflect.DeepEqual(o.Net, e.net) { // else packets keep their places in queues
 		if e.ways, err = o.Net.ways(); err != nil {
 			return 0, err
@@ -187,7 +214,7 @@ func (e *Engine) carryOut(o *order) (n int, err error) {
 	case o.PortUp != nil:
 		e.h.Do(func(d *rvt.Device, _ vtime.Time) { d.SetPort(*o.PortUp) })
 	case o.Fault != nil:
-		return e.d.verbFaults(e.h, o.Fault)
+		return e.d.verbFaults(e.h, o.Fault, done)
 	}
 	return 0, nil
 }

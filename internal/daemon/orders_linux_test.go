@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,5 +32,26 @@ func TestOrdersArriveWhole(t *testing.T) {
 		var got order
 		require.NoError(t, json.Unmarshal(b, &got))
 		require.Equal(t, sent, got, text)
+	}
+}
+
+// TestOutcome: a program that ends because of what it was ordered to do has done it.
+func TestOutcome(t *testing.T) {
+	p := &program{c: &conn{left: make(chan struct{})}}
+	ch, never := make(chan obeyed, 1), make(chan time.Time)
+	passed := make(chan time.Time)
+	close(passed)
+	a, ok := p.outcome(ch, passed)
+	require.Equal(t, obeyed{}, a)
+	require.False(t, ok, "it is late")
+	close(p.c.left)
+	a, ok = p.outcome(ch, never)
+	require.Equal(t, obeyed{}, a)
+	require.True(t, ok)
+	for range 100 { // of two things that have happened select takes either
+		ch <- obeyed{n: 3}
+		a, ok = p.outcome(ch, never)
+		require.Equal(t, obeyed{n: 3}, a)
+		require.True(t, ok)
 	}
 }
