@@ -219,6 +219,16 @@ func TestRunawayConsumer(t *testing.T) {
 	c.Publish()
 }
 
+// TestResizeShowsWhatWaits: completions that wait can be polled from the new ring at once.
+func TestResizeShowsWhatWaits(t *testing.T) {
+	c := New(4, nil, true)
+	enter(c, 1, 0, false)
+	enter(c, 2, 0, false)
+	c.Publish()
+	require.NoError(t, c.Resize(9, nil))
+	require.Equal(t, []uint64{1, 2}, wcs(c))
+}
+
 func TestConsumerMovesDuringResize(t *testing.T) {
 	tails := []uint32{3, 0}
 	h := &hostile{t: t, slots: 5, wc: make([]WC, 5), tail: func() uint32 {

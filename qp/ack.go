@@ -181,7 +181,7 @@ func (q *QP) makeReadResponse(o *Outbox, r *response) bool {
 			}
 			return false
 		}
-		q.readOut = true
+		q.readOut, q.readPSN = true, r.psn
 		p.SegOff, p.SegLen = segs, 1
 		o.Segs = append(o.Segs, seg)
 	}

@@ -118,8 +118,7 @@ func (q *QP) errorQP(status ib.WCStatus, cause, flush ib.Cause, responder bool) 
 		}
 		return
 	}
-	if p := q.Env.Prof; p.LastWQE && (responder || p.LastWQEAll) && !q.lastWQEDone {
-		q.lastWQEDone = true
+	if p := q.Env.Prof; p.LastWQE && (responder || p.LastWQEAll) {
 		q.Env.Raise(Event{Type: ib.EventQPLastWQEReached, QP: q})
 	}
 }
@@ -196,6 +195,8 @@ func (q *QP) usesKey(lkey ib.LKey, rkey ib.RKey) bool {
 // known here: the oldest is taken for it, and the others are flushed.
 func (q *QP) GatherFault() {
 	if q.readOut {
+		// The NAK is for the READ: nothing behind it counts as carried out.
+		q.rSafePSN = q.readPSN
 		q.MemoryFault()
 		return
 	}

@@ -100,19 +100,19 @@ func (q *QP) checkValues(a *Attr, mask ib.AttrMask) error {
 		}
 	}
 	if mask&ib.AttrAV != 0 {
-		return q.Env.CheckAV("modify_qp", q.object(), &a.AV, mask&ib.AttrPort == 0 || a.PortNum == a.AV.PortNum)
+		return q.Env.CheckAV("modify_qp", q.object(), &a.AV)
 	}
 	return nil
 }
 
 // CheckAV (kernel: rvt_check_ah, rxe_av_chk_attr) tests an address vector against the
 // port.
-func (e *Env) CheckAV(verb, object string, av *ib.AV, portOK bool) error {
+func (e *Env) CheckAV(verb, object string, av *ib.AV) error {
 	bad := func(errno ib.Errno, reason string) error {
 		return ib.NewVerbError(errno, verb, object, "address vector: "+reason)
 	}
 	switch {
-	case av.PortNum != 1 || !portOK:
+	case av.PortNum != 1:
 		return bad(ib.EINVAL, "port_num "+strconv.Itoa(int(av.PortNum))+": the device has port 1 only")
 	case !av.IsGlobal:
 		return bad(ib.EINVAL, "is_global is 0: an Ethernet port needs a GRH")

@@ -127,24 +127,24 @@ type QP struct {
 	SPort        uint16     // UDP source port of this flow
 
 	// Responder
-	RPSN        ib.PSN      // r_psn: next PSN expected
-	RMSN        ib.MSN      // r_msn: messages completed
-	RState      ib.Opcode   // r_state: last request opcode accepted
-	RNAKState   ib.Syndrome // r_nak_state: NAK outstanding, 0 if none
-	RFlags      RFlag       // r_flags, r_aflags
-	RLen        uint64      // r_len: room of the message in progress
-	RRcvLen     uint64      // r_rcv_len: bytes of it received
-	rwqe        swqe.RWQE   // r_wr_id, r_sg_list: the receive taken
-	reth        wire.RETH   // of the WRITE in progress
-	SAckQueue   []AckEntry  // s_ack_queue: READs and atomics kept for duplicates
-	RHeadAck    int         // r_head_ack_queue: where the next one goes
-	rSafePSN    ib.PSN      // RPSN at the last Emit: all before it is in memory
-	rOpenRd     int         // READs and atomics not fully answered yet
-	resp        respQueue   // responses to send, in order
-	noAckYet    bool        // no request was acknowledged since RTR
-	lastWQEDone bool        // LAST_WQE_REACHED was raised
-	readOut     bool        // the last payload emitted was a READ response's
-	fatal       bool        // the queue holds a fatal NAK: nothing may follow it
+	RPSN      ib.PSN      // r_psn: next PSN expected
+	RMSN      ib.MSN      // r_msn: messages completed
+	RState    ib.Opcode   // r_state: last request opcode accepted
+	RNAKState ib.Syndrome // r_nak_state: NAK outstanding, 0 if none
+	RFlags    RFlag       // r_flags, r_aflags
+	RLen      uint64      // r_len: room of the message in progress
+	RRcvLen   uint64      // r_rcv_len: bytes of it received
+	rwqe      swqe.RWQE   // r_wr_id, r_sg_list: the receive taken
+	reth      wire.RETH   // of the WRITE in progress
+	SAckQueue []AckEntry  // s_ack_queue: READs and atomics kept for duplicates
+	RHeadAck  int         // r_head_ack_queue: where the next one goes
+	rSafePSN  ib.PSN      // RPSN at the last Emit: all before it is in memory
+	rOpenRd   int         // READs and atomics not fully answered yet
+	resp      respQueue   // responses to send, in order
+	noAckYet  bool        // no request was acknowledged since RTR
+	readOut   bool        // the last payload emitted was a READ response's
+	readPSN   ib.PSN      // its PSN
+	fatal     bool        // the queue holds a fatal NAK: nothing may follow it
 
 	// Scheduling, for the owner.
 	Queued  bool // in the owner's run queue
@@ -210,7 +210,7 @@ func (q *QP) initQP() {
 	q.SAckQueue, q.RHeadAck = q.SAckQueue[:0], 0
 	q.dropAnswers()
 	q.cc.reset()
-	q.lastWQEDone, q.fatal = false, false
+	q.fatal = false
 	if rq, ok := q.RQ.(*swqe.RQ); ok && !q.Env.Prof.RQKeptOnReset {
 		rq.Drop()
 	}

@@ -92,7 +92,6 @@ func (q *QP) recvUC(pkt *wire.Packet) wire.DropReason {
 		if q.Env.Prof.UCErrorKillsQP {
 			q.noteRequest(pkt)
 			q.errorQP(q.Env.Prof.RecvTooSmall, ib.CauseRecvTooSmall, ib.CauseFlushAfter, true)
-			return wire.DropRecvTooSmall
 		}
 		q.abandonUC()
 		return wire.DropRecvTooSmall

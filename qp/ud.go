@@ -57,7 +57,6 @@ func (q *QP) buildUD(o *Outbox, w *swqe.SWQE) bool {
 	q.bth(p, q.SPSN)
 	pkt.DestQP = w.WR.RemoteQPN
 	q.path(&p.Path, &w.AV)
-	q.stamp(w)
 	q.SPSN = q.SPSN.Add(1)
 	q.sentLast(w)
 	return true

@@ -327,7 +327,7 @@ func (d *Device) CreateAH(p *PD, av ib.AV) (*swqe.AH, error) {
 	if err := d.checkPD("create_ah", p); err != nil {
 		return nil, err
 	}
-	if err := d.env.CheckAV("create_ah", "", &av, true); err != nil {
+	if err := d.env.CheckAV("create_ah", "", &av); err != nil {
 		return nil, err
 	}
 	p.users++

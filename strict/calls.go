@@ -36,8 +36,16 @@ func (t *Tracker) Wait(c *cq.CQ, site Site) {
 // Unacked is told that the destruction of an object waits for acknowledgements.
 func (t *Tracker) Unacked(verb, object string, events int, site Site) {
 	if t.checks.Events {
-		t.say(&UnackedEvents, name(object), verb+" waits: "+count(events, "event was delivered and is not acknowledged", "events were delivered and are not acknowledged"), Place{verb, site})
+		r := UnackedReport(verb, object, events, site)
+		t.say(r.Code, name(object), r.Text, r.Places...)
 	}
+}
+
+// UnackedReport says that the destruction of an object waits for acknowledgements, for hosts
+// that find it out themselves.
+func UnackedReport(verb, object string, events int, site Site) Report {
+	return Report{Code: &UnackedEvents, Object: object, Places: []Place{{verb, site}},
+		Text: verb + " waits: " + count(events, "event was delivered and is not acknowledged", "events were delivered and are not acknowledged")}
 }
 
 // tooLong is how long a dead peer may go unnoticed.

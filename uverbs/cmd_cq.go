@@ -16,6 +16,7 @@ type cqObj struct {
 	ch         *channel
 	compEvents uint32 // events written to ch, under its lock
 	events     asyncEvents
+	acks       acks
 }
 
 // notify sends a completion event.
@@ -208,6 +209,7 @@ func (k *call) removeCQ(h uint32) (r destroyCQResp, err error) {
 	if o.ch != nil {
 		r.CompEventsReported = o.ch.forget(o.userHandle, &o.compEvents)
 	}
+	k.c.unacked("destroy_cq", o.cq, &o.acks, r.CompEventsReported, r.AsyncEventsReported)
 	return r, nil
 }
 

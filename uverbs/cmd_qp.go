@@ -26,6 +26,7 @@ type qpObj struct {
 	sigAll     bool
 	groups     []ib.GID // multicast groups it is attached to
 	events     asyncEvents
+	acks       acks
 	failing    bool // posts are answered because one of the next is to fail; see FailPosts
 }
 
@@ -265,7 +266,9 @@ func (k *call) removeQP(h uint32) (r eventsResp, err error) {
 	if err := o.destroy(k.d, k.now); err != nil {
 		return r, err
 	}
-	return eventsResp{o.events.forget(o.userHandle)}, nil
+	n := o.events.forget(o.userHandle)
+	k.c.unacked("destroy_qp", o.q, &o.acks, 0, n)
+	return eventsResp{n}, nil
 }
 
 func (o *qpObj) destroy(d *rvt.Device, now vtime.Time) error {

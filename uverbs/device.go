@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"errors"
+	"fmt"
 	stdnet "net"
 	"strconv"
 	"sync"
@@ -34,6 +35,12 @@ type MulticastHost interface {
 // calls Refused; err says more than the errno that the program gets.
 type RefusalHost interface {
 	Refused(c *Context, err error)
+}
+
+// UnackedHost is a Host that wants to know of objects whose destruction waits for
+// acknowledgements of events. The owner calls Unacked.
+type UnackedHost interface {
+	Unacked(c *Context, verb string, object fmt.Stringer, events int)
 }
 
 // RingMemory is where the rings of one context live: memory that the program can map

@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strconv"
 
 	"github.com/rvtsim/rvtsim/ib"
@@ -26,7 +27,24 @@ const (
 	refusedSRQRecv
 	refusedBatch // ibv_wr_complete; NumSGE and Length are the largest of the batch
 	refusedBind  // ibv_bind_mw; Flags are access flags
+	destroyingCQ // not refused: see acks
+	destroyingQP
 )
+
+// acks is how many events of an object a program has acknowledged, as it said when it was
+// about to destroy it. The library waits for the others. Only some programs say so.
+type acks struct {
+	known             bool
+	completion, async uint32
+}
+
+// unacked tells the host if the destruction of an object has to wait.
+func (c *Context) unacked(verb string, object fmt.Stringer, a *acks, completion, async uint32) {
+	n := int(completion) - int(a.completion) + int(async) - int(a.async)
+	if h, ok := c.dev.host.(UnackedHost); ok && a.known && n > 0 {
+		h.Unacked(c, verb, object, n)
+	}
+}
 
 // RefusedByLibrary is told of a post that never became a command, because the program's
 // own libraries refused it. The host hears of it as of any refused call (RefusalHost), with
@@ -38,10 +56,30 @@ func (c *Context) RefusedByLibrary(caller *Caller, data []byte) Reply {
 	}
 	c.dev.host.Do(func(*rvt.Device, vtime.Time) {
 		c.dev.calling, c.dev.site = c, caller.Site
-		c.refused(c.reasonOf(&r))
+		if !c.destroying(&r) {
+			c.refused(c.reasonOf(&r))
+		}
 		c.dev.calling, c.dev.site = nil, 0
 	})
 	return Reply{}
+}
+
+// destroying takes note of what a program says before it destroys something.
+func (c *Context) destroying(r *libraryRefusal) bool {
+	a := acks{true, uint32(r.Length), uint32(r.RemoteAddr)}
+	switch r.Verb {
+	case destroyingCQ:
+		if o := get[cqObj](c, r.Handle); o != nil {
+			o.acks = a
+		}
+	case destroyingQP:
+		if o := get[qpObj](c, r.Handle); o != nil {
+			o.acks = a
+		}
+	default:
+		return false
+	}
+	return true
 }
 
 // reasonOf works out which rule of the library a post broke.

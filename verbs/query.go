@@ -80,15 +80,22 @@ func (d *Device) QueryPort(port int) (PortAttr, error) {
 	return a, err
 }
 
-// QueryGID (ibv_query_gid) returns an entry of the port's GID table.
+// QueryGID (ibv_query_gid) returns an entry of the port's GID table as it is now; GID_CHANGE
+// tells that it changed.
 func (d *Device) QueryGID(port, index int) (GID, error) {
 	if err := checkPort("query_gid", port); err != nil {
 		return GID{}, err
 	}
-	if index < 0 || index >= len(d.gids) {
-		return GID{}, ib.NewVerbError(ib.EINVAL, "query_gid", "", "index "+strconv.Itoa(index)+": the table has "+strconv.Itoa(len(d.gids))+" entries")
-	}
-	return d.gids[index], nil
+	var gid GID
+	err := d.do("query_gid", func(dev *rvt.Device, _ vtime.Time) error {
+		gids := dev.GIDs()
+		if index < 0 || index >= len(gids) {
+			return ib.NewVerbError(ib.EINVAL, "query_gid", "", "index "+strconv.Itoa(index)+": the table has "+strconv.Itoa(len(gids))+" entries")
+		}
+		gid = gids[index]
+		return nil
+	})
+	return gid, err
 }
 
 // QueryPKey (ibv_query_pkey) returns an entry of the port's P_Key table, which has one.

@@ -47,6 +47,7 @@ var examples = []example{
 	{"SQ_DRAINED", "the send queue runs empty in SQD", sqDrained},
 	{"DEVICE_FATAL", "the port breaks", deviceFatal},
 	{"PORT_ERR", "the port goes down, and PORT_ACTIVE: up again", portErr},
+	{"GID_CHANGE", "the port gets another address and loses it", gidChange},
 	{"SRQ_LIMIT_REACHED", "a shared receive queue runs low", srqLimitReached},
 	{"QP_LAST_WQE_REACHED", "a queue pair with a shared receive queue fails", lastWQEReached},
 }

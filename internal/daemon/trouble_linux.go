@@ -266,6 +266,16 @@ func (h *hosted) Refused(c *uverbs.Context, err error) {
 	h.desk.put(note{h: h, a: a, err: err, site: h.uv.Site()})
 }
 
+// Unacked implements uverbs.UnackedHost: the program hangs until it has acknowledged its
+// events.
+func (h *hosted) Unacked(c *uverbs.Context, verb string, object fmt.Stringer, events int) {
+	if h.cfg.Sites || h.cfg.Strict.Events {
+		a, _ := c.Owner.(*attached)
+		r := strict.UnackedReport(verb, object.String(), events, strict.Site{h.uv.Site()})
+		h.desk.put(note{h: h, a: a, code: &r})
+	}
+}
+
 // failed takes note of work that failed on its own account, and of the first that was posted
 // when its queue pair was in ERR. What else is flushed was told of with what took it there.
 func (h *hosted) failed(q *qp.QP, wrID uint64, status ib.WCStatus, site uintptr) {

@@ -181,6 +181,43 @@ EXPORT struct batch *ibv_qp_to_qp_ex(struct queue *qp)
 	return b;
 }
 
+/* The library counts acknowledgements, and destroys nothing before it has as many as there
+ * were events: a program that forgot one hangs there. */
+struct destroyed {
+	const char *name;
+	uint32_t verb;
+	size_t handle, completion, async; /* places in struct ibv_cq and ibv_qp; 0: none */
+	int (*_Atomic real)(struct queue *);
+};
+static struct destroyed cqs = { "ibv_destroy_cq", RVTSIM_DESTROY_CQ, 24, 120, 124, NULL };
+static struct destroyed qps = { "ibv_destroy_qp", RVTSIM_DESTROY_QP, QP_HANDLE, 0, 152, NULL };
+
+static int destroy(struct queue *q, struct destroyed *at)
+{
+	if (!at->real) {
+		void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
+		if (lib)
+			at->real = (int (*)(struct queue *))dlvsym(lib, at->name, "IBVERBS_1.1");
+		if (!at->real)
+			return ENOSYS;
+	}
+	if (shim_tells_sites(q->context->cmd_fd)) {
+		struct rvtsim_refused r = { .verb = at->verb };
+		uint32_t n;
+		memcpy(&n, (char *)q + at->async, sizeof n);
+		r.remote_addr = n;
+		if (at->completion) {
+			memcpy(&n, (char *)q + at->completion, sizeof n);
+			r.length = n;
+		}
+		say(q, at->handle, &r);
+	}
+	return at->real(q);
+}
+
+EXPORT int ibv_destroy_cq(struct queue *cq) { return destroy(cq, &cqs); }
+EXPORT int ibv_destroy_qp(struct queue *qp) { return destroy(qp, &qps); }
+
 struct bind { /* struct ibv_mw_bind */
 	uint64_t wr_id;
 	unsigned flags;

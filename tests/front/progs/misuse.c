@@ -1,5 +1,6 @@
 /* A program that does one thing wrong, named by its argument. Strict mode must say which. */
 #include <poll.h>
+#include <pthread.h>
 #include "common.h"
 
 static struct pair p;
@@ -171,6 +172,30 @@ static void dead_queue_pair(void)
 	CHECK(!ibv_destroy_cq(p.a.cq));
 }
 
+static void *acknowledge(void *cq)
+{
+	usleep(100000); /* the other thread has to wait meanwhile */
+	ibv_ack_cq_events(cq, 2);
+	return NULL;
+}
+
+static void unacknowledged(void)
+{
+	pthread_t late;
+	for (int i = 0; i < 3; i++) {
+		struct ibv_cq *cq;
+		void *context;
+		CHECK(!ibv_req_notify_cq(p.b.cq, 0));
+		message(&p, i);
+		CHECK(!ibv_get_cq_event(p.ch, &cq, &context) && cq == p.b.cq);
+	}
+	ibv_ack_cq_events(p.b.cq, 1);
+	CHECK(!ibv_destroy_qp(p.b.qp));
+	CHECK(!pthread_create(&late, NULL, acknowledge, p.b.cq));
+	CHECK(!ibv_destroy_cq(p.b.cq));
+	CHECK(!pthread_join(late, NULL));
+}
+
 static void nothing(void)
 {
 	for (int i = 0; i < 50; i++)
@@ -186,6 +211,7 @@ static const struct {
 	{ "overlap", 0, overlap },	 { "lost-wakeup", 1, lost_wakeup }, { "no-channel", 0, no_channel },
 	{ "small-queue", 0, small_queue }, { "no-grh", 0, no_grh },	    { "timers", 0, timers },
 	{ "freed-region", 0, freed_region }, { "wrong-key", 0, wrong_key }, { "dead-qp", 0, dead_queue_pair },
+	{ "unacknowledged", 1, unacknowledged },
 	{ "nothing", 1, nothing },
 };
 

@@ -154,7 +154,7 @@ func (s *Side) Event() {
 		about = "its CQ"
 	case e.SRQ != nil:
 		about = "its SRQ"
-	case e.Type == ib.EventPortErr || e.Type == ib.EventPortActive:
+	case e.Type == ib.EventPortErr || e.Type == ib.EventPortActive || e.Type == ib.EventGIDChange:
 		about = fmt.Sprintf("port %d", e.PortNum)
 	}
 	fmt.Fprintf(Out, "%s: event %v of %s\n", s.Name, e.Type, about)
