@@ -387,6 +387,11 @@ func (k *call) modifyQP(cmd *modifyQP) error {
 	if err := k.d.ModifyQP(k.now, o.q, &a, ib.AttrMask(cmd.AttrMask)); err != nil {
 		return err
 	}
+	if a.State == ib.StateRTR && ib.AttrMask(cmd.AttrMask)&(ib.AttrState|ib.AttrAV) == ib.AttrState|ib.AttrAV {
+		if c, ok := k.c.dev.host.(Connector); ok {
+			c.Connecting(a.AV.DGID, a.DestQPN)
+		}
+	}
 	if o.q.State == ib.StateReset {
 		o.reset(k.d)
 	}

@@ -24,6 +24,12 @@ type Host interface {
 	Do(f func(d *rvt.Device, now vtime.Time))
 }
 
+// Connector is a Host that wants to know what queue pairs are connected to, before they
+// send. The owner calls Connecting.
+type Connector interface {
+	Connecting(dst ib.GID, qpn ib.QPN)
+}
+
 // MulticastHost is a Host that wants to know which groups queue pairs are attached to. The
 // owner calls Attached and Detached, once for each queue pair and group.
 type MulticastHost interface {

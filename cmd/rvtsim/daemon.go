@@ -44,6 +44,7 @@ type daemonFlags struct {
 	netns    bool
 	name     string
 	abi      string
+	wire     string
 	profile  string
 	allowUID []int
 	allowAny bool
@@ -56,6 +57,7 @@ func (f *daemonFlags) add(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.listen, "listen", nil, "bind a node to another address: `NODE=ADDR[:PORT]`; may be repeated")
 	fl.StringArrayVar(&f.netdev, "netdev", nil, "bind a node to a network device, to all its addresses and its state: `[NODE=]DEVICE`, without NODE the first; may be repeated")
 	fl.StringVar(&f.abi, "abi", "rxe", "which driver programs believe to see: rxe or rvt")
+	fl.StringVar(&f.wire, "wire", daemon.WireMemory, "what carries packets between programs that have the engine inside: shared memory where it can, which is faster, or udp always, where tcpdump sees them: memory or udp")
 	fl.StringVar(&f.profile, "profile", "ibta", "whose choices the devices follow where the sources differ: ibta, rdmavt or rxe")
 	fl.IntSliceVar(&f.allowUID, "allow-uid", nil, "let programs of these users attach too; a program that attaches trusts the daemon with its memory")
 	fl.StringVar(&f.strict, "strict", "", "look for misuse of the API by the programs: all `CHECKS`, or those named, with commas between them; see docs/strict.md")
@@ -65,7 +67,7 @@ func (f *daemonFlags) add(cmd *cobra.Command) {
 
 // args are the flags as a command line, for the daemon in the background.
 func (f *daemonFlags) args() []string {
-	args := []string{"--nodes", strconv.Itoa(f.nodes), "--name", f.name, "--abi", f.abi, "--profile", f.profile}
+	args := []string{"--nodes", strconv.Itoa(f.nodes), "--name", f.name, "--abi", f.abi, "--wire", f.wire, "--profile", f.profile}
 	for _, l := range f.listen {
 		args = append(args, "--listen", l)
 	}
@@ -96,7 +98,7 @@ const maxNodes = 250
 // config turns flags and file into a configuration. What is wrong with them is a usage
 // error.
 func (f *daemonFlags) config() (daemon.Config, error) {
-	c := daemon.Config{Name: f.name, ABI: f.abi, AllowUIDs: f.allowUID, AllowAny: f.allowAny}
+	c := daemon.Config{Name: f.name, ABI: f.abi, Wire: f.wire, AllowUIDs: f.allowUID, AllowAny: f.allowAny}
 	prof, err := profileOf(topology.Profile(f.profile))
 	if err != nil {
 		return c, usage(err)

@@ -38,7 +38,7 @@ between nodes can be captured. The machine's own network is not touched.`,
 }
 
 func newNetnsUp() *cobra.Command {
-	f := daemonFlags{netns: true}
+	f := daemonFlags{netns: true, wire: daemon.WireMemory}
 	cmd := &cobra.Command{
 		Use:   "up [FILE]",
 		Short: "Make the namespaces and start a daemon with a node in each",

@@ -37,8 +37,8 @@ type Portable struct {
 	clock    func() vtime.Time
 	counters fabric.PortCounters
 	details  Details
-	rxKnown  prefixes
-	txKnown  prefixes
+	rxKnown  wire.ICRCPrefixes
+	txKnown  wire.ICRCPrefixes
 
 	// Buffers go around: the reading goroutine takes one from free, queues it with
 	// its datagram, ReadBatch lends it out as held and gives it back next time.

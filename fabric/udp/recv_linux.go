@@ -32,7 +32,7 @@ const (
 type receiver struct {
 	mode  VerifyMode
 	clock func() vtime.Time
-	known prefixes
+	known wire.ICRCPrefixes
 
 	hdrs    []unix.Mmsghdr
 	iovs    []unix.Iovec

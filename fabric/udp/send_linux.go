@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/wire"
 )
 
 // sender is the sending half of a port: the layout of one batch and the kernel's view
 // of it. The arrays are allocated once.
 type sender struct {
 	limits  trainLimits
-	known   prefixes
+	known   wire.ICRCPrefixes
 	trains  []train
 	hdrs    []unix.Mmsghdr // one per train
 	names   []sockaddr     // one per train

@@ -95,7 +95,7 @@ func segmentCount(bytes, segBytes int) int {
 
 // seal completes the paths of a train's datagrams with what the socket will send and
 // writes their ICRCs. The identification of segment i is i.
-func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16, known *prefixes) {
+func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16, known *wire.ICRCPrefixes) {
 	v4 := local.IsIPv4()
 	for i := range src[t.first : t.first+t.count] {
 		d := &src[t.first+i]
@@ -108,7 +108,7 @@ func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16, known *pre
 			d.Path.IPID = uint16(i)
 		}
 		body := len(d.Buf) - wire.ICRCBytes
-		crc := known.of(&d.Path, body).ICRC(d.Path.IPID, d.Buf[:body])
+		crc := known.Of(&d.Path, body).ICRC(d.Path.IPID, d.Buf[:body])
 		if d.BadICRC {
 			crc = ^crc
 		}

@@ -3,7 +3,6 @@ package udp
 import (
 	"encoding/binary"
 
-	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
@@ -19,10 +18,10 @@ const (
 // verify checks the ICRC that ends buf, which must hold MinDatagramBytes, for the
 // IPv4 identification guess and, unless the mode forbids it, for any other. It
 // returns the identification that fits.
-func verify(mode VerifyMode, path *wire.Path, known *prefixes, buf []byte, guess uint16) (uint16, verdict) {
+func verify(mode VerifyMode, path *wire.Path, known *wire.ICRCPrefixes, buf []byte, guess uint16) (uint16, verdict) {
 	body := buf[:len(buf)-wire.ICRCBytes]
 	want := binary.LittleEndian.Uint32(buf[len(body):])
-	fits := known.of(path, len(body)).ICRC(guess, body) == want
+	fits := known.Of(path, len(body)).ICRC(guess, body) == want
 	switch {
 	case fits && path.IsIPv4():
 		return guess, icrcFits
@@ -51,22 +50,4 @@ func (g *idGuess) learn(id uint16, first bool) {
 		g.step += id - g.next
 	}
 	g.next = id + g.step
-}
-
-// prefixes remembers the ICRC prefixes of a few lengths: those of a train's packets, of a
-// message and its acknowledgement.
-type prefixes [4]struct {
-	src, dst ib.GID
-	sport    uint16
-	prefix   wire.ICRCPrefix
-}
-
-// of returns the prefix for packets of n bytes on path. It is good until the next call.
-func (k *prefixes) of(path *wire.Path, n int) *wire.ICRCPrefix {
-	w := &k[uint(n)/4%uint(len(k))]
-	if w.prefix.Len() != n || w.sport != path.SPort || w.dst != path.Dst || w.src != path.Src {
-		w.src, w.dst, w.sport = path.Src, path.Dst, path.SPort
-		w.prefix = wire.NewICRCPrefix(path, n)
-	}
-	return &w.prefix
 }

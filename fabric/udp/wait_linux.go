@@ -78,6 +78,11 @@ func (p *Port) Wake() {
 	}
 }
 
+// EventFD is the descriptor of an event that ends a Wait when an eight-byte number is
+// written to it: for those who have something for the port's host that does not come by its
+// sockets, in other processes too. It belongs to the port.
+func (p *Port) EventFD() int { return p.waiter.eventFD }
+
 // Wait blocks until a datagram is there, until the socket has room again if the last
 // WriteBatch was short, until Wake, or until d has passed; d <= 0 only looks. On a
 // closed port, or when Close is called meanwhile, it returns [fabric.ErrClosed].

@@ -106,6 +106,8 @@ var table = []Rule{
 		Reason: "the real-time host of a device knows ports only through the fabric.Port interface"},
 	{Package: "fabric/udp", Kind: Open,
 		Reason: "sockets; may use golang.org/x/net and golang.org/x/sys"},
+	{Package: "fabric/shm", Kind: Open,
+		Reason: "memory that programs share; uses golang.org/x/sys"},
 	{Package: "fabric/pcap", Kind: Open,
 		Reason: "capture files, written with a pcapng library"},
 	{Package: "verbs/...", Kind: Open,

@@ -71,6 +71,9 @@ type Config struct {
 	Name  string // DefaultName if empty
 	Nodes []NodeConfig
 	ABI   string // uverbs.ABIRXE or uverbs.ABIRVT
+	// Wire is what carries packets between programs that have the engine inside: WireMemory
+	// (also if empty), or WireUDP, where others can watch them.
+	Wire string
 	// Topology is the file that describes Nodes, in the same order, and the links between
 	// them; nil if there is none.
 	Topology *topology.File
@@ -105,6 +108,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ABI != uverbs.ABIRXE && c.ABI != uverbs.ABIRVT {
 		bad("ABI %q: want %s or %s", c.ABI, uverbs.ABIRXE, uverbs.ABIRVT)
+	}
+	if c.Wire != "" && c.Wire != WireMemory && c.Wire != WireUDP {
+		bad("wire %q: want %s or %s", c.Wire, WireMemory, WireUDP)
 	}
 	names, at := map[string]bool{}, map[string]string{}
 	for _, n := range c.Nodes {

@@ -82,6 +82,11 @@ func (c *conn) run() error {
 			err = c.hostProgram(&rq)
 		case opReport:
 			err = c.reported(files)
+		case opInbox:
+			err = c.offered(files)
+		case opReach:
+			closeAll(files)
+			err = c.reach(&rq)
 		case opObeyed:
 			closeAll(files)
 			err = c.obeyed(&rq)

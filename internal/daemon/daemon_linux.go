@@ -47,6 +47,7 @@ type Daemon struct {
 	conns    map[*conn]struct{}
 	contexts map[uint64]*attached
 	programs map[*program]struct{} // those that host themselves
+	lanes    laneNumbers           // of these
 }
 
 // Start opens every node and the control socket. When it returns without an error,

@@ -104,6 +104,15 @@ func (e *Engine) start(granted []byte, port int) error {
 	e.peers = &peers{ask: e.askDaemon, self: peer{p.LocalGID(), g.Seat.Index}}
 	e.h = newHosted(g.Node, newDesk(log), nil, news{peers: e.peers})
 	e.h.seat = g.Seat
+	if g.Lanes {
+		if e.h.lanes, err = openLanes(p, g.Port); err == nil {
+			err = e.h.lanes.offer(e.ctl)
+		}
+		if err != nil {
+			_ = p.Close()
+			return err
+		}
+	}
 	if err := e.h.startAt(p, g.ABI); err != nil {
 		_ = p.Close()
 		return err
@@ -140,10 +149,15 @@ func (e *Engine) control() {
 	told := false
 	for {
 		n, files, err := e.ctl.recv(b)
-		closeAll(files)
 		if err != nil || n < repLen {
+			closeAll(files)
 			break
 		}
+		if b[0] == repReached && e.h.lanes != nil {
+			e.h.lanes.answered(b[:n], files)
+			continue
+		}
+		closeAll(files)
 		switch b[0] {
 		case repAsk:
 			e.Report()
@@ -272,6 +286,7 @@ func (e *Engine) Command(i, operation int, arg uint64, data, out []byte) (n int,
 			e.h.node.Park() // the program is about to sleep
 		}
 	}
+	e.connect()
 	r := reply{errno: rep.Errno, outAddr: rep.OutAddr, out: rep.Out}
 	for _, f := range rep.Files {
 		fd, err := release(f.F)

@@ -36,6 +36,7 @@ type grant struct {
 	Seat    seat       `json:"seat"`
 	Port    udp.Config `json:"port"` // without Now
 	PortUp  bool       `json:"port_up"`
+	Lanes   bool       `json:"lanes,omitempty"` // by memory to other programs
 }
 
 // fits says whether an engine of a build can do what the daemon grants. One that was linked
@@ -129,6 +130,7 @@ type program struct {
 	h    *hosted
 	seat seat
 	fd   int // the seat's socket
+	lane int // its number in the inboxes of others; negative: none was left
 	self int // its process number as it sees it
 
 	mu       sync.Mutex // guards everything below
@@ -137,6 +139,7 @@ type program struct {
 	orders   uint64        // how many there were
 	answers  map[uint64]chan obeyed
 	stopped  bool // as last seen; see Daemon.plight
+	inbox    inboxOf
 }
 
 // Why a node serves every program from the daemon.
@@ -194,7 +197,7 @@ func (c *conn) grant(h *hosted) (*program, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	g := grant{Version: engineVersion, Build: ownBuild(c.d.log), Node: h.cfg, ABI: h.abi, Seat: s, Port: h.port}
+	g := grant{Version: engineVersion, Build: ownBuild(c.d.log), Node: h.cfg, ABI: h.abi, Seat: s, Port: h.port, Lanes: c.d.cfg.Wire != WireUDP}
 	h.Do(func(d *rvt.Device, _ vtime.Time) { g.PortUp = d.PortUp() })
 	g.Port.GSOSegments = h.segments
 	g.Port.DisableGSO = h.segments < 2
@@ -206,7 +209,7 @@ func (c *conn) grant(h *hosted) (*program, []byte, error) {
 		h.seats.leave(s.Index, fd)
 		return nil, nil, err
 	}
-	return &program{c: c, h: h, seat: s, fd: fd, reported: make(chan struct{})}, b, nil
+	return &program{c: c, h: h, seat: s, fd: fd, inbox: inboxOf{-1, -1}, reported: make(chan struct{})}, b, nil
 }
 
 // seat notes a program that hosts itself, and gives it its grant, which comes before
@@ -218,6 +221,7 @@ func (d *Daemon) seat(p *program, granted []byte) error {
 		p.h.seats.leave(p.seat.Index, p.fd)
 		return err
 	}
+	p.lane = d.lanes.take()
 	d.programs[p] = struct{}{}
 	p.c.prog = p
 	return nil
@@ -227,10 +231,12 @@ func (d *Daemon) seat(p *program, granted []byte) error {
 func (d *Daemon) unseat(p *program) {
 	d.mu.Lock()
 	delete(d.programs, p)
+	d.lanes.leave(p.lane)
 	p.mu.Lock()
 	p.h.past.add(&p.last)
 	p.mu.Unlock()
 	d.mu.Unlock()
+	p.closeInbox()
 	p.h.seats.leave(p.seat.Index, p.fd)
 }
 

@@ -57,6 +57,7 @@ type hosted struct {
 	seats    seats
 	past     NodeReport // what those counted that have ended; guarded by Daemon.mu
 	groups   *groups    // that the port receives; set when the node starts
+	lanes    *lanes     // of a program that hosts itself, to other programs; nil: it has none
 }
 
 var _ uverbs.Host = (*hosted)(nil)
@@ -131,7 +132,7 @@ func (h *hosted) start(port watched, abi string, dc rvt.Config, uc uverbs.Device
 		return err
 	}
 	h.uv = uverbs.NewDevice(h, uc)
-	h.impaired = fabric.NewImpaired(port, nil, node.Now)
+	h.impaired = fabric.NewImpaired(h.inFront(port), nil, node.Now)
 	if h.seat.Index > 0 {
 		return h.driveItself(dev) // a part of a node in a program: the daemon makes its connections
 	}

@@ -46,6 +46,8 @@ const (
 	opObeyed  op = 8
 	opRefused op = 9
 	opPeer    op = 10
+	opInbox   op = 12
+	opReach   op = 13
 	opList    op = 16
 	opStop    op = 17
 	opFault   op = 18
@@ -69,6 +71,10 @@ func (o op) String() string {
 		return "HOST"
 	case opReport:
 		return "REPORT"
+	case opInbox:
+		return "INBOX"
+	case opReach:
+		return "REACH"
 	case opObeyed:
 		return "OBEYED"
 	case opPeer:
@@ -97,6 +103,7 @@ const (
 	repFatal   = 3
 	repOrder   = 4
 	repHow     = 5
+	repReached = 6
 )
 
 // request is struct rvtsim_req with what follows it.

@@ -29,6 +29,8 @@
 #define RVTSIM_OBEYED 8 /* of such a process: what came of an ORDER */
 #define RVTSIM_REFUSED 9 /* a library refused a post: rvtsim_refused, and where */
 #define RVTSIM_PEER 10 /* of a process that hosts itself: is the program stopped that has seat index at the GID in data? */
+#define RVTSIM_INBOX 12 /* of a process that hosts itself: passes its inbox, and the event that wakes it */
+#define RVTSIM_REACH 13 /* likewise: data is a GID, index the high byte of a QPN, token a number: whose inbox is that? */
 #define RVTSIM_LIST 16  /* of the command line: passes a file with a report in JSON */
 #define RVTSIM_STOP 17  /* of the command line: end the daemon */
 #define RVTSIM_FAULT 18 /* of the command line: a fault as text; passes a file with the outcome in JSON */
@@ -39,6 +41,7 @@
 
 #define RVTSIM_ASK 2      /* to a process that hosts itself: send a REPORT */
 #define RVTSIM_FATAL 3    /* likewise: the device is about to go away */
+#define RVTSIM_REACHED 6  /* likewise: answer to REACH; an inbox, its event, data is the number of the lane */
 #define RVTSIM_ORDER 4    /* likewise: do what the JSON in the answer's data says, send OBEYED */
 #define RVTSIM_HOW 5      /* likewise: the answer to PEER: token is the seat, bell_offset how its program is, data the GID */
 

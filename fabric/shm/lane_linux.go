@@ -1,0 +1,140 @@
+package shm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/internal/fdspace"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// minPacket is a BTH and an ICRC.
+const minPacket = 12 + wire.ICRCBytes
+
+func icrcOf(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
+
+// patience is how long a lane may be full, with nothing taken out of it, until what is for
+// it is lost. A reader that wants its processor back after a while has it by then.
+const patience = 10 * time.Millisecond
+
+// Lane is the writing side of one lane of another program's inbox.
+type Lane struct {
+	inbox *inboxHeader
+	head  *laneHeader
+	ring  []byte
+	bell  int // event descriptor of the reader
+	maps  [2][]byte
+
+	tail, shown uint64     // written so far, published so far
+	taken       uint64     // laneHeader.head, as last seen
+	fullSince   vtime.Time // 0: it was not full
+}
+
+// OpenLane makes lane k of somebody else's inbox. file and bell are the descriptors of that
+// inbox and of its reader's event. file still belongs to the caller; bell is the lane's if
+// there is no error. Nobody else may write to that lane meanwhile.
+func OpenLane(file, bell, k int) (*Lane, error) {
+	if k < 0 || k >= Lanes {
+		return nil, fmt.Errorf("shm: lane %d of %d", k, Lanes)
+	}
+	if err := check(file); err != nil {
+		return nil, err
+	}
+	h, err := mapFile(file, 0, pageBytes)
+	if err != nil {
+		return nil, err
+	}
+	b, err := mapFile(file, laneOffset(k), laneStride)
+	if err != nil {
+		_ = unix.Munmap(h)
+		return nil, err
+	}
+	if mark := inboxHeaderOf(h).magic.Load(); mark != magic {
+		_, _ = unix.Munmap(h), unix.Munmap(b)
+		return nil, fmt.Errorf("%w: its mark is %#x", ErrInbox, mark)
+	}
+	l := &Lane{inbox: inboxHeaderOf(h), bell: fdspace.Keep(bell), maps: [2][]byte{h, b}}
+	l.head, l.ring = laneOf(b)
+	// Whoever wrote here before may have gone in the middle of a record, which then was
+	// not published.
+	l.tail = l.head.tail.Load()
+	l.shown = l.tail
+	if bit := uint64(1) << (k % 64); l.inbox.active[k/64].Or(bit)&bit == 0 {
+		l.inbox.changes.Add(1)
+	}
+	return l, nil
+}
+
+// Gone reports whether the reader has ended.
+func (l *Lane) Gone() bool { return l.inbox.gone.Load() != 0 }
+
+// close gives everything back. Nobody uses the lane any more. Closing twice is no error.
+func (l *Lane) close() {
+	if l.maps[0] == nil {
+		return
+	}
+	fdspace.Close(l.bell)
+	_, _ = unix.Munmap(l.maps[0]), unix.Munmap(l.maps[1])
+	l.maps = [2][]byte{}
+}
+
+// reserve returns the room for a packet of n bytes and the headers around it, or nil if
+// there is none. What is written there counts after the next reserve or publish.
+func (l *Lane) reserve(n int) []byte {
+	if l.tail-l.shown >= publishBytes {
+		l.publish()
+	}
+	need := recordBytes(n)
+	at := int(l.tail % laneBytes)
+	gap := 0
+	if at+need > laneBytes {
+		gap = laneBytes - at
+	}
+	if !l.room(uint64(gap + need)) {
+		return nil
+	}
+	if gap > 0 {
+		binary.LittleEndian.PutUint32(l.ring[at:], skip)
+		at = 0
+	}
+	l.tail += uint64(gap + need)
+	return l.ring[at : at+need]
+}
+
+// room reports whether n more bytes fit. A reader that has taken more than there was is
+// not believed.
+func (l *Lane) room(n uint64) bool {
+	if l.tail-l.taken+n <= laneBytes {
+		return true
+	}
+	if h := l.head.head.Load(); l.tail-h <= laneBytes && h != l.taken {
+		l.taken, l.fullSince = h, 0
+	}
+	return l.tail-l.taken+n <= laneBytes
+}
+
+// publish shows what was written, and wakes the reader if it sleeps.
+func (l *Lane) publish() {
+	if l.tail == l.shown {
+		return
+	}
+	l.shown = l.tail
+	l.head.tail.Store(l.tail)
+	if l.inbox.asleep.Load() != 0 && l.inbox.asleep.Swap(0) != 0 {
+		one := uint64(1)
+		_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(l.bell), uintptr(unsafe.Pointer(&one)), 8)
+	}
+}
+
+// full decides what becomes of packets that there is no room for: wait, or lose them.
+func (l *Lane) full(now vtime.Time) (lose bool) {
+	if l.fullSince == 0 {
+		l.fullSince = max(now, 1)
+	}
+	return now.Sub(l.fullSince) > patience
+}

@@ -1,0 +1,90 @@
+package shm
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// An inbox is a page that says how its owner is, and Lanes lanes of a page and laneBytes
+// each. What nobody has touched takes no memory.
+const (
+	// Lanes is how many programs can write to an inbox.
+	Lanes = 1024
+
+	pageBytes   = 4096
+	laneBytes   = 512 << 10 // of the ring; a power of two
+	laneStride  = pageBytes + laneBytes
+	fileBytes   = pageBytes + Lanes*laneStride
+	layout      = 1 // raised when any of this changes
+	magic       = 0x52565453_494e0000 | layout
+	recordAlign = 64 // a cache line, so that reader and writer share none
+	recordHead  = 48 // bytes before the packet
+	maxPacket   = 16 << 10
+	// skip, in place of a length, says that the next record is at the start of the ring.
+	skip = ^uint32(0)
+	// publishBytes is after how much a writer shows what it has written so far: the reader
+	// works at it while the writer goes on.
+	publishBytes = 16 << 10
+)
+
+// inboxHeader is the first page of an inbox.
+type inboxHeader struct {
+	magic atomic.Uint64
+	gone  atomic.Uint32 // set by the daemon when the owner has ended
+	_     [52]byte
+
+	// Writers look at it after each publication. Nothing else is in the line.
+	asleep atomic.Uint32 // the owner sleeps, or is about to
+	_      [60]byte
+
+	changes atomic.Uint32 // counts the bits set in active
+	active  [Lanes / 64]atomic.Uint64
+}
+
+// laneHeader is the first page of a lane. Positions count bytes since the lane was made.
+type laneHeader struct {
+	tail atomic.Uint64 // written by the writer: end of what may be read
+	_    [120]byte
+	head atomic.Uint64 // written by the reader: end of what may be written over
+}
+
+func laneOffset(k int) int64 { return pageBytes + int64(k)*laneStride }
+
+func inboxHeaderOf(b []byte) *inboxHeader { return (*inboxHeader)(unsafe.Pointer(&b[0])) }
+
+func laneOf(b []byte) (*laneHeader, []byte) {
+	return (*laneHeader)(unsafe.Pointer(&b[0])), b[pageBytes:laneStride:laneStride]
+}
+
+// recordBytes is the room that a packet of n bytes takes in a ring.
+func recordBytes(n int) int { return (recordHead + n + recordAlign - 1) &^ (recordAlign - 1) }
+
+// putRecord writes a packet and the headers around it.
+func putRecord(b []byte, d *fabric.Datagram) {
+	p := &d.Path
+	le := binary.LittleEndian
+	le.PutUint32(b, uint32(len(d.Buf)))
+	b[4], b[5] = p.TClass, p.HopLimit
+	le.PutUint16(b[6:], p.SPort)
+	le.PutUint32(b[8:], p.FlowLabel)
+	copy(b[16:32], p.Src[:])
+	copy(b[32:48], p.Dst[:])
+	copy(b[recordHead:], d.Buf)
+}
+
+// recordLength reads the length of a record, once.
+func recordLength(b []byte) uint32 { return atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[0]))) }
+
+// pathOf reads the headers of a record.
+func pathOf(b []byte) wire.Path {
+	le := binary.LittleEndian
+	return wire.Path{
+		Src: ib.GID(b[16:32]), Dst: ib.GID(b[32:48]), TClass: b[4], HopLimit: b[5],
+		SPort: le.Uint16(b[6:]), FlowLabel: le.Uint32(b[8:]),
+	}
+}

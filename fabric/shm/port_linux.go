@@ -1,0 +1,232 @@
+package shm
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// Sockets is the port that takes what no lane is for.
+type Sockets interface {
+	fabric.Napper
+	fabric.Port
+	// EventFD is the descriptor that ends a Wait when an eight-byte number is written to it.
+	EventFD() int
+}
+
+// Peer is a program at an address that several programs may share.
+type Peer struct {
+	GID  ib.GID
+	Seat uint8 // the high byte of its QPNs
+}
+
+// Port is a port with lanes. ReadBatch, WriteBatch, Counters and Join belong to the port's
+// owner. Wait and Nap may run beside them in one other goroutine; Wake, Close and
+// Reaches may be called from anywhere.
+type Port struct {
+	Sockets
+	inbox *Inbox
+	sport uint16
+	clock func() vtime.Time
+
+	lanes   atomic.Pointer[map[Peer]*Lane]
+	to      Peer // the latest peer, and the lane to it
+	lane    *Lane
+	blocked atomic.Bool // the last WriteBatch met a full lane
+
+	// What a Wait looks at.
+	state atomic.Pointer[waitState]
+
+	looked   vtime.Time // when the sockets were asked last
+	hot      int        // how many more times they are asked whenever the lanes are empty
+	txKnown  wire.ICRCPrefixes
+	rxKnown  wire.ICRCPrefixes
+	counters fabric.PortCounters
+	sum      fabric.PortCounters
+}
+
+type waitState struct {
+	lanes []*inLane
+	seen  uint32
+}
+
+var (
+	_ fabric.Port   = (*Port)(nil)
+	_ fabric.Napper = (*Port)(nil)
+)
+
+// New puts an inbox beside sockets. sport is their UDP port, and clock the one that their
+// arrival times come from.
+func New(s Sockets, in *Inbox, sport uint16, clock func() vtime.Time) *Port {
+	p := &Port{Sockets: s, inbox: in, sport: sport, clock: clock}
+	p.lanes.Store(&map[Peer]*Lane{})
+	p.state.Store(&waitState{})
+	return p
+}
+
+// Reaches reports whether there is a lane to a peer that has not ended.
+func (p *Port) Reaches(to Peer) bool {
+	l := (*p.lanes.Load())[to]
+	return l != nil && !l.Gone()
+}
+
+// Join makes l the way to a peer. The port takes it over, and gives up the one that it had.
+func (p *Port) Join(to Peer, l *Lane) {
+	old := *p.lanes.Load()
+	next := make(map[Peer]*Lane, len(old)+1)
+	for k, v := range old {
+		next[k] = v
+	}
+	if was := next[to]; was != nil {
+		was.close()
+	}
+	next[to] = l
+	p.lanes.Store(&next)
+	p.to, p.lane = Peer{}, nil
+}
+
+const (
+	// lookEvery is how often the sockets are looked at while packets come by lanes, or not
+	// at all. A look is a system call, and costs more than all the lanes together.
+	lookEvery = 20 * time.Microsecond
+	// stayHot is how often in a row sockets that had something may have nothing until they
+	// are looked at less often.
+	stayHot = 16
+	// blockedWait is the longest wait while a lane is full.
+	blockedWait = 50 * time.Microsecond
+)
+
+// ReadBatch implements fabric.Port.
+func (p *Port) ReadBatch(dst []fabric.Datagram) (int, error) {
+	now := p.clock()
+	p.inbox.release()
+	if p.inbox.look() {
+		p.state.Store(&waitState{p.inbox.lanes, p.inbox.seen})
+	}
+	n := p.inbox.read(dst, &p.rxKnown, &p.counters)
+	for i := range dst[:n] {
+		dst[i].At = now
+	}
+	if n == len(dst) || len(p.inbox.lanes) > 0 && (n > 0 || p.hot == 0) && now.Sub(p.looked) < lookEvery {
+		return n, nil
+	}
+	k, err := p.Sockets.ReadBatch(dst[n:])
+	p.looked = now
+	switch {
+	case k > 0:
+		p.hot = stayHot
+	case p.hot > 0:
+		p.hot--
+	}
+	if n > 0 && err != nil {
+		return n, nil // it will come again
+	}
+	return n + k, err
+}
+
+// laneTo returns the lane for a packet, nil if the sockets have to take it.
+func (p *Port) laneTo(d *fabric.Datagram) *Lane {
+	if len(d.Buf) < minPacket || len(d.Buf) > maxPacket {
+		return nil
+	}
+	if to := (Peer{d.Path.Dst, d.Buf[5]}); to != p.to {
+		p.to, p.lane = to, (*p.lanes.Load())[to]
+	}
+	return p.lane
+}
+
+// WriteBatch implements fabric.Port.
+func (p *Port) WriteBatch(src []fabric.Datagram) (int, error) {
+	p.blocked.Store(false)
+	for n := 0; n < len(src); {
+		l := p.laneTo(&src[n])
+		end := n + 1
+		for end < len(src) && p.laneTo(&src[end]) == l {
+			end++
+		}
+		var k int
+		var err error
+		if l == nil {
+			k, err = p.Sockets.WriteBatch(src[n:end])
+		} else {
+			k = p.send(l, src[n:end])
+		}
+		n += k
+		if err != nil || n < end {
+			return n, err
+		}
+	}
+	return len(src), nil
+}
+
+// send writes to a lane and returns how many packets were taken, that is written or lost.
+func (p *Port) send(l *Lane, src []fabric.Datagram) (n int) {
+	for n < len(src) {
+		b := l.reserve(len(src[n].Buf))
+		if b == nil {
+			break
+		}
+		p.seal(&src[n])
+		putRecord(b, &src[n])
+		n++
+	}
+	l.publish()
+	if n < len(src) {
+		if !l.Gone() && !l.full(p.clock()) {
+			p.counters.TxBackpressure++
+			p.blocked.Store(true)
+		} else {
+			n = len(src) // a network would have carried them, and nobody taken them
+		}
+	}
+	p.counters.TxPackets += uint64(n)
+	for i := range src[:n] {
+		p.counters.TxBytes += uint64(len(src[i].Buf))
+	}
+	return n
+}
+
+// seal completes a path as the sockets would, and writes the ICRC.
+func (p *Port) seal(d *fabric.Datagram) {
+	d.Path.Src, d.Path.SPort = p.LocalGID(), p.sport
+	d.Path.IPID, d.Path.FlowLabel = 0, 0
+	if d.Path.HopLimit == 0 {
+		d.Path.HopLimit = defaultHopLimit
+	}
+	body := len(d.Buf) - wire.ICRCBytes
+	crc := p.txKnown.Of(&d.Path, body).ICRC(0, d.Buf[:body])
+	if d.BadICRC {
+		crc = ^crc
+	}
+	wire.PutICRC(d.Buf[body:], crc)
+}
+
+const defaultHopLimit = 64
+
+// Wait implements fabric.Waiter.
+func (p *Port) Wait(d time.Duration) error {
+	if d <= 0 {
+		return p.Sockets.Wait(d)
+	}
+	if p.blocked.Load() {
+		d = min(d, blockedWait)
+	}
+	p.inbox.head.asleep.Store(1)
+	if s := p.state.Load(); p.inbox.waiting(s.lanes, s.seen) {
+		d = 0
+	}
+	err := p.Sockets.Wait(d)
+	p.inbox.head.asleep.Store(0)
+	return err
+}
+
+// Counters implements fabric.Port: lanes and sockets together.
+func (p *Port) Counters() *fabric.PortCounters {
+	p.sum = *p.Sockets.Counters()
+	p.sum.Add(&p.counters)
+	return &p.sum
+}

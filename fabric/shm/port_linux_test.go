@@ -1,0 +1,397 @@
+package shm
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
+)
+
+// sockets stands for a port with sockets: it keeps what it is given, and brings what it is
+// told to.
+type sockets struct {
+	gid      ib.GID
+	event    int
+	sent     []fabric.Datagram
+	bring    []fabric.Datagram
+	looks    int
+	counters fabric.PortCounters
+}
+
+func newSockets(t testing.TB, gid ib.GID) *sockets {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return &sockets{gid: gid, event: fd}
+}
+
+func (s *sockets) ReadBatch(dst []fabric.Datagram) (int, error) {
+	s.looks++
+	n := copy(dst, s.bring)
+	s.bring = s.bring[n:]
+	return n, nil
+}
+
+func (s *sockets) WriteBatch(src []fabric.Datagram) (int, error) {
+	s.sent = append(s.sent, src...)
+	return len(src), nil
+}
+func (s *sockets) BatchSize() int                 { return 64 }
+func (s *sockets) MTU() ib.MTU                    { return ib.MTU4096 }
+func (s *sockets) LocalGID() ib.GID               { return s.gid }
+func (s *sockets) Counters() *fabric.PortCounters { return &s.counters }
+func (s *sockets) Close() error                   { return nil }
+func (s *sockets) Nap(time.Duration) error        { return nil }
+func (s *sockets) EventFD() int                   { return s.event }
+
+// Wait waits for the event, as that of package udp does.
+func (s *sockets) Wait(d time.Duration) error {
+	fds := []unix.PollFd{{Fd: int32(s.event), Events: unix.POLLIN}}
+	_, err := unix.Poll(fds, int(d.Milliseconds()))
+	var b [8]byte
+	_, _ = unix.Read(s.event, b[:])
+	return err
+}
+
+func (s *sockets) Wake() {
+	_, _ = unix.Write(s.event, binary.NativeEndian.AppendUint64(nil, 1))
+}
+
+// end is a port of a test, with a clock that the test moves.
+type end struct {
+	*Port
+	sockets *sockets
+	now     vtime.Time
+}
+
+func newEnd(t testing.TB, last byte) *end {
+	in, err := NewInbox()
+	require.NoError(t, err)
+	t.Cleanup(in.close)
+	e := &end{sockets: newSockets(t, ib.GIDFromIPv4(127, 0, 0, last)), now: 1}
+	e.Port = New(e.sockets, in, wire.UDPPort, func() vtime.Time { return e.now })
+	return e
+}
+
+// connect makes lane k from e to a peer.
+func (e *end) connect(t testing.TB, to *end, seat uint8, k int) *Lane {
+	bell, err := unix.FcntlInt(uintptr(to.EventFD()), unix.F_DUPFD_CLOEXEC, 0)
+	require.NoError(t, err)
+	l, err := OpenLane(to.inbox.FD(), bell, k)
+	require.NoError(t, err)
+	e.Join(Peer{to.LocalGID(), seat}, l)
+	t.Cleanup(l.close)
+	return l
+}
+
+// packet is one for a QPN, with n bytes after the BTH.
+func packet(to *end, qpn uint32, n int, fill byte) fabric.Datagram {
+	b := make([]byte, 12+n+wire.ICRCBytes)
+	for i := range b {
+		b[i] = fill + byte(i)
+	}
+	binary.BigEndian.PutUint32(b[4:], qpn)
+	return fabric.Datagram{Path: wire.Path{Dst: to.LocalGID(), TClass: fill}, Buf: b}
+}
+
+func (e *end) read(t testing.TB, n int) []fabric.Datagram {
+	dst := make([]fabric.Datagram, n)
+	k, err := e.ReadBatch(dst)
+	require.NoError(t, err)
+	return dst[:k]
+}
+
+// TestWhoGetsALane: a packet goes by the lane of the program that owns its QPN, and by the
+// sockets if there is none; both arrive as they were sent.
+func TestWhoGetsALane(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	a.connect(t, b, 3, 0)
+	src := []fabric.Datagram{packet(b, 3<<16|17, 100, 7), packet(b, 4<<16|17, 100, 8), packet(b, 3<<16|18, 0, 9), packet(a, 3<<16|17, 4, 1)}
+	n, err := a.WriteBatch(src)
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
+	require.Len(t, a.sockets.sent, 2)
+	require.Equal(t, src[1].Buf, a.sockets.sent[0].Buf)
+
+	got := b.read(t, 8)
+	require.Len(t, got, 2)
+	for i, want := range []fabric.Datagram{src[0], src[2]} {
+		require.Equal(t, want.Buf, got[i].Buf)
+		require.Equal(t, a.LocalGID(), got[i].Path.Src)
+		require.Equal(t, want.Path, got[i].Path, "WriteBatch has completed it")
+		require.Equal(t, b.now, got[i].At)
+	}
+	require.EqualValues(t, 2, a.Counters().TxPackets)
+	require.EqualValues(t, 2, b.Counters().RxPackets)
+	require.Empty(t, b.read(t, 8))
+}
+
+// TestDamagedPacketsAreDropped: the ICRC is checked, by lanes too.
+func TestDamagedPacketsAreDropped(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	a.connect(t, b, 1, 5)
+	bad := packet(b, 1<<16, 64, 1)
+	bad.BadICRC = true
+	_, err := a.WriteBatch([]fabric.Datagram{bad, packet(b, 1<<16, 64, 2)})
+	require.NoError(t, err)
+	got := b.read(t, 8)
+	require.Len(t, got, 1)
+	require.EqualValues(t, 2, got[0].Path.TClass)
+	require.EqualValues(t, 1, b.Counters().RxBadICRC)
+}
+
+// TestLanesKeepOrder: whatever is written and read when, each lane brings its packets in
+// order, once, unchanged, and loses none as long as its reader reads.
+func TestLanesKeepOrder(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		to := newEnd(t, 9)
+		from := []*end{newEnd(t, 1), newEnd(t, 2), newEnd(t, 3)}
+		queued, next := make([][]fabric.Datagram, len(from)), make([]int, len(from))
+		for i, f := range from {
+			f.connect(t, to, 1, i*400)
+		}
+		drain := func(n int) {
+			for _, d := range to.read(t, n) {
+				i := int(d.Path.Src[15]) - 1
+				require.Equal(rt, queued[i][next[i]].Buf, d.Buf)
+				next[i]++
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			i := rapid.IntRange(0, len(from)-1).Draw(rt, "from")
+			var src []fabric.Datagram
+			for range rapid.IntRange(0, 64).Draw(rt, "packets") {
+				src = append(src, packet(to, 1<<16, rapid.IntRange(0, 4200).Draw(rt, "bytes"), byte(len(queued[i])+len(src))))
+			}
+			n, err := from[i].WriteBatch(src)
+			require.NoError(rt, err)
+			queued[i] = append(queued[i], src[:n]...)
+			drain(rapid.IntRange(1, 100).Draw(rt, "read"))
+		}
+		for i := range from {
+			for next[i] < len(queued[i]) {
+				drain(64)
+			}
+		}
+	})
+}
+
+// TestFullLane: a writer is held up while its reader is slow, and loses packets only once
+// the reader has taken nothing for a while.
+func TestFullLane(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	a.connect(t, b, 1, 0)
+	batch := make([]fabric.Datagram, 200)
+	for i := range batch {
+		batch[i] = packet(b, 1<<16, 4096, byte(i))
+	}
+	n, err := a.WriteBatch(batch)
+	require.NoError(t, err)
+	require.Less(t, n, 128)
+	require.EqualValues(t, 1, a.Counters().TxBackpressure)
+	require.Equal(t, n, len(b.read(t, 200)))
+
+	// What is lent is not written over.
+	k, err := a.WriteBatch(batch[n:])
+	require.NoError(t, err)
+	require.Zero(t, k)
+	require.Empty(t, b.read(t, 200))
+	k, err = a.WriteBatch(batch[n:])
+	require.NoError(t, err)
+	require.Equal(t, len(batch)-n, k)
+
+	for fill := 0; fill < 2; fill++ {
+		k, err = a.WriteBatch(batch)
+		require.NoError(t, err)
+	}
+	require.Zero(t, k)
+	a.now = a.now.Add(patience + 1)
+	k, err = a.WriteBatch(batch)
+	require.NoError(t, err)
+	require.Equal(t, len(batch), k, "the reader is taken for dead")
+	for len(b.read(t, 200)) > 0 {
+	}
+	k, err = a.WriteBatch(batch[:50])
+	require.NoError(t, err)
+	require.Equal(t, 50, k)
+	require.Len(t, b.read(t, 200), 50, "the reader goes on")
+}
+
+// TestReaderThatHasEnded: what is for it is lost at once, and its peer asks for another way.
+func TestReaderThatHasEnded(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	a.connect(t, b, 1, 0)
+	to := Peer{b.LocalGID(), 1}
+	require.True(t, a.Reaches(to))
+	MarkGone(b.inbox.FD())
+	require.False(t, a.Reaches(to))
+	batch := make([]fabric.Datagram, 300)
+	for i := range batch {
+		batch[i] = packet(b, 1<<16, 4096, byte(i))
+	}
+	n, err := a.WriteBatch(batch)
+	require.NoError(t, err)
+	require.Equal(t, len(batch), n)
+}
+
+// TestWriterThatDiesInAPacket: who gets its lane afterwards begins where it had published.
+func TestWriterThatDiesInAPacket(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	l := a.connect(t, b, 1, 0)
+	_, err := a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, 1)})
+	require.NoError(t, err)
+	clear(l.reserve(100)) // and dies
+	a.connect(t, b, 1, 0)
+	_, err = a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, 2)})
+	require.NoError(t, err)
+	got := b.read(t, 8)
+	require.Len(t, got, 2)
+	require.EqualValues(t, 2, got[1].Path.TClass)
+}
+
+// TestSleeperIsWoken: a packet that comes before a reader sleeps keeps it awake, one that
+// comes later wakes it, whoever writes first.
+func TestSleeperIsWoken(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	const rounds = 2000
+	done := make(chan error)
+	go func() {
+		for k := range rounds {
+			if k == 0 {
+				a.connect(t, b, 1, 0) // the first packet of all may find it asleep, too
+			}
+			if _, err := a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, byte(k))}); err != nil {
+				done <- err
+				return
+			}
+			<-done
+		}
+		close(done)
+	}()
+	for range rounds {
+		got := b.read(t, 1)
+		for start := time.Now(); len(got) == 0; got = b.read(t, 1) {
+			require.NoError(t, b.Wait(20*time.Second))
+			require.Less(t, time.Since(start), 10*time.Second, "it slept through a packet")
+		}
+		done <- nil
+	}
+	require.NoError(t, <-done)
+}
+
+// TestSocketsAreNotForgotten: they are looked at now and then while lanes are busy, each time
+// while they have something, and always before the port says that it has nothing for long.
+func TestSocketsAreNotForgotten(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	require.Empty(t, b.read(t, 4))
+	require.Empty(t, b.read(t, 4))
+	require.Equal(t, 2, b.sockets.looks, "without lanes there is nothing else")
+	a.connect(t, b, 1, 0)
+	for range 10 {
+		require.Empty(t, b.read(t, 4))
+	}
+	require.Equal(t, 2, b.sockets.looks)
+	b.now = b.now.Add(lookEvery)
+	b.sockets.bring = []fabric.Datagram{packet(b, 1<<16, 10, 1)}
+	require.Len(t, b.read(t, 4), 1)
+	for range 10 {
+		require.Empty(t, b.read(t, 4))
+	}
+	require.Equal(t, 13, b.sockets.looks)
+	for range 100 {
+		b.now++
+		_, err := a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, 1)})
+		require.NoError(t, err)
+		b.read(t, 4)
+	}
+	require.Equal(t, 13, b.sockets.looks, "packets come by the lane")
+	b.now = b.now.Add(lookEvery)
+	b.read(t, 4)
+	require.Equal(t, 14, b.sockets.looks)
+}
+
+// TestWrongInboxes: a file that could shrink under its writer, or is none of ours, is refused.
+func TestWrongInboxes(t *testing.T) {
+	in, err := NewInbox()
+	require.NoError(t, err)
+	defer in.close()
+	open, err := unix.MemfdCreate("x", unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	defer unix.Close(open)
+	require.NoError(t, unix.Ftruncate(open, fileBytes))
+	_, err = OpenLane(open, -1, 0)
+	require.ErrorIs(t, err, ErrInbox)
+	_, err = unix.FcntlInt(uintptr(open), unix.F_ADD_SEALS, seals)
+	require.NoError(t, err)
+	_, err = OpenLane(open, -1, 0)
+	require.ErrorContains(t, err, "its mark is 0x0")
+	for _, k := range []int{-1, Lanes} {
+		_, err = OpenLane(in.FD(), -1, k)
+		require.ErrorContains(t, err, "of 1024")
+	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = OpenLane(int(f.Fd()), -1, 0)
+	require.ErrorIs(t, err, ErrInbox)
+}
+
+// TestLanesDoNotAllocate guards the hot path.
+func TestLanesDoNotAllocate(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	a.connect(t, b, 1, 0)
+	src, dst := []fabric.Datagram{packet(b, 1<<16, 4096, 1), packet(b, 1<<16, 10, 2)}, make([]fabric.Datagram, 8)
+	b.read(t, 1)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		_, _ = a.WriteBatch(src)
+		_, _ = b.ReadBatch(dst)
+	}))
+}
+
+// FuzzHostileLane: whatever stands in a lane, and changes in it, the reader neither reads
+// beyond it nor delivers what does not fit, and goes on with its other lanes.
+func FuzzHostileLane(f *testing.F) {
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, uint64(64), uint64(0))
+	f.Add([]byte{20, 0, 0, 0}, uint64(64), uint64(0))
+	f.Add([]byte{0, 1, 0, 0}, uint64(laneBytes), uint64(1<<63))
+	f.Add([]byte{16, 0, 0, 0}, uint64(laneBytes+64), uint64(laneBytes-64))
+	f.Fuzz(func(t *testing.T, ring []byte, tail, head uint64) {
+		a, b, c := newEnd(t, 1), newEnd(t, 2), newEnd(t, 3)
+		l := a.connect(t, b, 1, 0)
+		c.connect(t, b, 1, 1)
+		l.head.head.Store(head)
+		for at := int(head % laneBytes); at < laneBytes; at += recordAlign {
+			copy(l.ring[at:], ring)
+		}
+		b.read(t, 16)
+		l.head.tail.Store(tail)
+		for range 8 {
+			for _, d := range b.read(t, 16) {
+				require.GreaterOrEqual(t, len(d.Buf), minPacket)
+				require.LessOrEqual(t, len(d.Buf), maxPacket)
+			}
+		}
+		_, err := c.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, 1)})
+		require.NoError(t, err)
+		for got := 0; got == 0; {
+			for _, d := range b.read(t, 64) {
+				if d.Path.Src == c.LocalGID() {
+					got++
+				}
+			}
+		}
+		// The writer in turn does not believe its reader.
+		l.head.head.Store(tail ^ head)
+		_, err = a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 4096, 1)})
+		require.NoError(t, err)
+	})
+}
