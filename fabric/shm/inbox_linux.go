@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/internal/fdspace"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
@@ -18,10 +19,11 @@ var ErrInbox = errors.New("shm: not an inbox")
 
 // Inbox is the reading side of a program. It belongs to one reader.
 type Inbox struct {
-	file  *os.File
+	fd    int
 	head  *inboxHeader
-	lanes []*inLane // those that somebody writes to, or has written to
-	seen  uint32    // inboxHeader.changes, as lanes knows it
+	lanes []*inLane // those that are read
+	fresh []*inLane // those that somebody has begun to write to
+	seen  uint32    // inboxHeader.changes, as both know it
 	has   [Lanes / 64]uint64
 	turn  int // the lane that is read first next time
 	maps  [][]byte
@@ -41,8 +43,8 @@ func NewInbox() (*Inbox, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	in := &Inbox{file: os.NewFile(uintptr(fd), "inbox")}
-	if err := in.init(fd); err != nil {
+	in := &Inbox{fd: fdspace.Keep(fd)}
+	if err := in.init(in.fd); err != nil {
 		in.close()
 		return nil, err
 	}
@@ -80,14 +82,14 @@ func mapFile(fd int, offset int64, n int) ([]byte, error) {
 }
 
 // FD is the descriptor of the inbox's file, for those who are to write to it.
-func (in *Inbox) FD() int { return int(in.file.Fd()) }
+func (in *Inbox) FD() int { return in.fd }
 
 // close gives everything back. Nobody reads a packet in the inbox any more.
 func (in *Inbox) close() {
 	for _, b := range in.maps {
 		_ = unix.Munmap(b)
 	}
-	in.file.Close()
+	fdspace.Close(in.fd)
 }
 
 // MarkGone says in an inbox's file that nobody reads it any more. It is for whoever hands
@@ -111,11 +113,11 @@ func (in *Inbox) waiting(lanes []*inLane, seen uint32) bool {
 	return false
 }
 
-// look maps lanes that somebody has begun to write to.
-func (in *Inbox) look() (changed bool) {
+// look finds lanes that somebody has begun to write to. They are fresh until adopt.
+func (in *Inbox) look() {
 	now := in.head.changes.Load()
 	if now == in.seen {
-		return false
+		return
 	}
 	in.seen = now
 	for w := range in.has {
@@ -133,11 +135,15 @@ func (in *Inbox) look() (changed bool) {
 			l := &inLane{}
 			l.head, l.ring = laneOf(b)
 			l.at = l.head.head.Load()
-			in.lanes = append(in.lanes[:len(in.lanes):len(in.lanes)], l)
-			changed = true
+			in.fresh = append(in.fresh, l)
 		}
 	}
-	return changed
+}
+
+// adopt begins to read the fresh lanes.
+func (in *Inbox) adopt() {
+	in.lanes = append(in.lanes[:len(in.lanes):len(in.lanes)], in.fresh...)
+	in.fresh = nil
 }
 
 // release gives back what the last read has delivered.

@@ -34,6 +34,8 @@ type Port struct {
 	clock func() vtime.Time
 
 	lanes   atomic.Pointer[map[Peer]*Lane]
+	met     map[Peer]struct{} // without a lane
+	unknown chan Peer
 	to      Peer // the latest peer, and the lane to it
 	lane    *Lane
 	blocked atomic.Bool // the last WriteBatch met a full lane
@@ -62,7 +64,7 @@ var (
 // New puts an inbox beside sockets. sport is their UDP port, and clock the one that their
 // arrival times come from.
 func New(s Sockets, in *Inbox, sport uint16, clock func() vtime.Time) *Port {
-	p := &Port{Sockets: s, inbox: in, sport: sport, clock: clock}
+	p := &Port{Sockets: s, inbox: in, sport: sport, clock: clock, met: map[Peer]struct{}{}, unknown: make(chan Peer, 16)}
 	p.lanes.Store(&map[Peer]*Lane{})
 	p.state.Store(&waitState{})
 	return p
@@ -104,7 +106,12 @@ const (
 func (p *Port) ReadBatch(dst []fabric.Datagram) (int, error) {
 	now := p.clock()
 	p.inbox.release()
-	if p.inbox.look() {
+	if p.inbox.look(); len(p.inbox.fresh) > 0 {
+		// Until now its writer has used the sockets. What it sent there comes first.
+		if n, err := p.Sockets.ReadBatch(dst); n > 0 || err != nil {
+			return n, err
+		}
+		p.inbox.adopt()
 		p.state.Store(&waitState{p.inbox.lanes, p.inbox.seen})
 	}
 	n := p.inbox.read(dst, &p.rxKnown, &p.counters)
@@ -135,9 +142,30 @@ func (p *Port) laneTo(d *fabric.Datagram) *Lane {
 	}
 	if to := (Peer{d.Path.Dst, d.Buf[5]}); to != p.to {
 		p.to, p.lane = to, (*p.lanes.Load())[to]
+		if p.lane == nil {
+			p.meet(to)
+		}
 	}
 	return p.lane
 }
+
+// maxMet bounds how many peers without a lane are remembered.
+const maxMet = 4096
+
+// meet tells of a peer that there is no lane to, the first time that something is for it.
+func (p *Port) meet(to Peer) {
+	if _, known := p.met[to]; known || to.GID.IsMulticast() || len(p.met) == maxMet {
+		return
+	}
+	select {
+	case p.unknown <- to:
+		p.met[to] = struct{}{}
+	default: // another time
+	}
+}
+
+// Unknown brings peers that something was for and that there is no lane to, each once.
+func (p *Port) Unknown() <-chan Peer { return p.unknown }
 
 // WriteBatch implements fabric.Port.
 func (p *Port) WriteBatch(src []fabric.Datagram) (int, error) {

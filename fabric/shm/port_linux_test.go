@@ -288,6 +288,40 @@ func TestSleeperIsWoken(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+// TestLaneBeginsAfterTheSockets: what a writer sent by the sockets before it got its lane
+// is received first.
+func TestLaneBeginsAfterTheSockets(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	for k := range 6 {
+		b.sockets.bring = append(b.sockets.bring, packet(b, 1<<16, 10, byte(k)))
+	}
+	a.connect(t, b, 1, 0)
+	_, err := a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, 6)})
+	require.NoError(t, err)
+	for k := 0; k < 7; {
+		for _, d := range b.read(t, 4) {
+			require.EqualValues(t, k, d.Path.TClass)
+			k++
+		}
+	}
+}
+
+// TestUnknownPeers: each that has no lane is told of once.
+func TestUnknownPeers(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	for range 3 {
+		_, err := a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, 1), packet(b, 2<<16, 10, 1)})
+		require.NoError(t, err)
+	}
+	require.Len(t, a.Unknown(), 2)
+	require.Equal(t, Peer{b.LocalGID(), 1}, <-a.Unknown())
+	for seat := range 100 { // nobody takes them from the channel
+		_, err := a.WriteBatch([]fabric.Datagram{packet(b, uint32(seat+3)<<16, 10, 1)})
+		require.NoError(t, err)
+	}
+	require.Len(t, a.sockets.sent, 106)
+}
+
 // TestSocketsAreNotForgotten: they are looked at now and then while lanes are busy, each time
 // while they have something, and always before the port says that it has nothing for long.
 func TestSocketsAreNotForgotten(t *testing.T) {
@@ -299,24 +333,24 @@ func TestSocketsAreNotForgotten(t *testing.T) {
 	for range 10 {
 		require.Empty(t, b.read(t, 4))
 	}
-	require.Equal(t, 2, b.sockets.looks)
+	require.Equal(t, 3, b.sockets.looks, "once, before the lane is read")
 	b.now = b.now.Add(lookEvery)
 	b.sockets.bring = []fabric.Datagram{packet(b, 1<<16, 10, 1)}
 	require.Len(t, b.read(t, 4), 1)
 	for range 10 {
 		require.Empty(t, b.read(t, 4))
 	}
-	require.Equal(t, 13, b.sockets.looks)
+	require.Equal(t, 14, b.sockets.looks)
 	for range 100 {
 		b.now++
 		_, err := a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, 1)})
 		require.NoError(t, err)
 		b.read(t, 4)
 	}
-	require.Equal(t, 13, b.sockets.looks, "packets come by the lane")
+	require.Equal(t, 14, b.sockets.looks, "packets come by the lane")
 	b.now = b.now.Add(lookEvery)
 	b.read(t, 4)
-	require.Equal(t, 14, b.sockets.looks)
+	require.Equal(t, 15, b.sockets.looks)
 }
 
 // TestWrongInboxes: a file that could shrink under its writer, or is none of ours, is refused.

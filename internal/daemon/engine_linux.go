@@ -117,6 +117,9 @@ func (e *Engine) start(granted []byte, port int) error {
 		_ = p.Close()
 		return err
 	}
+	if e.h.lanes != nil {
+		go e.h.lanes.explore(e)
+	}
 	if !g.PortUp {
 		e.h.Do(func(d *rvt.Device, _ vtime.Time) { d.SetPort(false) })
 	}

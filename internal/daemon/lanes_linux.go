@@ -90,7 +90,8 @@ func (c *conn) reach(rq *request) error {
 	}
 	r := reply{kind: repReached, token: rq.token, errno: ib.Errno(unix.ENOENT)}
 	to := c.d.programAt(ib.GID(rq.data), int(rq.index))
-	if to == nil || c.prog.lane < 0 || c.d.cfg.Wire == WireUDP {
+	// Who has an inbox can look into all its lanes, so strangers get none.
+	if to == nil || to.c.uid != c.uid || c.prog.lane < 0 || c.d.cfg.Wire == WireUDP {
 		return c.send(&r)
 	}
 	to.mu.Lock()
@@ -174,8 +175,19 @@ func (e *Engine) connect() {
 	l.wanted = nil
 	l.wantedMu.Unlock()
 	for _, to := range wanted {
-		if to.Seat != 0 && !l.port.Reaches(to) { // seat 0 is the daemon's own
+		l.reach(e, to)
+	}
+}
+
+// explore makes lanes to those that datagrams are sent to. The packets until then go by
+// UDP, and are received before what comes by the lane.
+func (l *lanes) explore(e *Engine) {
+	for {
+		select {
+		case to := <-l.port.Unknown():
 			l.reach(e, to)
+		case <-e.h.node.Done():
+			return
 		}
 	}
 }
@@ -184,7 +196,7 @@ func (e *Engine) connect() {
 func (l *lanes) reach(e *Engine, to shm.Peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.port.Reaches(to) {
+	if to.Seat == 0 || l.port.Reaches(to) { // seat 0 is the daemon's own
 		return
 	}
 	l.asked++

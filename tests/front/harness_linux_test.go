@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"os"
 	"os/exec"
@@ -172,6 +173,19 @@ var everywhere = flag.String("front.engine", "", "who does the adapter's work in
 // engine is who does the adapter's work in the test that runs: exec --engine.
 var engine = "daemon"
 
+// onWire runs every test with one wire between programs that have the engine inside.
+var onWire = flag.String("front.wire", "", "what carries packets between engines in programs in every test: memory or udp; empty: one for half of the tests each, by their names")
+
+// wireOf is what carries packets in a test: up --wire.
+func wireOf(t *testing.T) string {
+	if *onWire != "" {
+		return *onWire
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.Name()))
+	return []string{"memory", "udp"}[h.Sum32()%2]
+}
+
 var lastAddress atomic.Uint32
 
 // newAddress returns an address of the loopback network that no other test uses.
@@ -220,7 +234,7 @@ func (s *site) upAt(addr string, flags ...string) {
 
 func (s *site) launch(flags ...string) {
 	s.t.Helper()
-	args := []string{"up", "--nodes", strconv.Itoa(len(s.addrs))}
+	args := []string{"up", "--nodes", strconv.Itoa(len(s.addrs)), "--wire", wireOf(s.t)}
 	for i, a := range s.addrs {
 		args = append(args, "--listen", fmt.Sprintf("n%d=%s", i+1, a))
 	}
