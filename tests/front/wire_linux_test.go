@@ -1,6 +1,7 @@
 package front
 
 import (
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,9 +76,9 @@ func TestStrangersShareNoMemory(t *testing.T) {
 	prog := []string{"ibv_rc_pingpong", "-n", "50", "-c", "-d", "rvt0", "-g", "0", "-p", port}
 	server := s.start("n1", prog...)
 	server.listening(port)
-	s.cred = nobody
-	out, err := s.try("n2", append(prog, s.addrs[0])...)
-	s.cred = nil
+	stranger := newSite(t, nobody)
+	args := []string{"exec", "--engine", "program", "--node", "n2", "--socket", filepath.Join(s.dir, "rvtsim", "default.sock"), "--"}
+	out, err := stranger.command(t.Context(), append(append(args, prog...), s.addrs[0])...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, server.wait(), "%s", server.output())
 	s.empty()
