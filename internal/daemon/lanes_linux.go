@@ -89,7 +89,7 @@ func (c *conn) reach(rq *request) error {
 		return c.fail(ib.Errno(unix.EPROTO))
 	}
 	r := reply{kind: repReached, token: rq.token, errno: ib.Errno(unix.ENOENT)}
-	to := c.d.programAt(ib.GID(rq.data), int(rq.index))
+	to := c.d.seatedAt(peer{gid: ib.GID(rq.data), seat: int(rq.index)})
 	// Who has an inbox can look into all its lanes, so strangers get none.
 	if to == nil || to.c.uid != c.uid || c.prog.lane < 0 || c.d.cfg.Wire == WireUDP {
 		return c.send(&r)
@@ -101,18 +101,6 @@ func (c *conn) reach(rq *request) error {
 	}
 	r.errno, r.out = 0, binary.LittleEndian.AppendUint32(nil, uint32(c.prog.lane))
 	return c.send(&r, to.inbox.file, to.inbox.bell)
-}
-
-// programAt returns the program that has a seat at an address, nil if there is none.
-func (d *Daemon) programAt(gid ib.GID, seat int) *program {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for p := range d.programs {
-		if p.seat.Index == seat && udp.GIDFromAddr(p.h.cfg.Address.Addr()) == gid {
-			return p
-		}
-	}
-	return nil
 }
 
 // lanes are the ways of an engine to other programs.
