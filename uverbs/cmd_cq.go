@@ -209,7 +209,7 @@ func (k *call) removeCQ(h uint32) (r destroyCQResp, err error) {
 	if o.ch != nil {
 		r.CompEventsReported = o.ch.forget(o.userHandle, &o.compEvents)
 	}
-	k.c.unacked("destroy_cq", o.cq, &o.acks, r.CompEventsReported, r.AsyncEventsReported)
+	k.c.unacked("destroy_cq", h, o.cq, &o.acks, r.CompEventsReported, r.AsyncEventsReported)
 	return r, nil
 }
 

@@ -267,7 +267,7 @@ func (k *call) removeQP(h uint32) (r eventsResp, err error) {
 		return r, err
 	}
 	n := o.events.forget(o.userHandle)
-	k.c.unacked("destroy_qp", o.q, &o.acks, 0, n)
+	k.c.unacked("destroy_qp", h, o.q, &o.acks, 0, n)
 	return eventsResp{n}, nil
 }
 

@@ -44,9 +44,11 @@ type RefusalHost interface {
 }
 
 // UnackedHost is a Host that wants to know of objects whose destruction waits for
-// acknowledgements of events. The owner calls Unacked.
+// acknowledgements of events, and when that wait is over. The owner calls both, the second
+// for other objects too.
 type UnackedHost interface {
-	Unacked(c *Context, verb string, object fmt.Stringer, events int)
+	Unacked(c *Context, verb string, handle uint32, object fmt.Stringer, events int)
+	Acknowledged(c *Context, handle uint32)
 }
 
 // RingMemory is where the rings of one context live: memory that the program can map

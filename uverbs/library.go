@@ -29,6 +29,7 @@ const (
 	refusedBind  // ibv_bind_mw; Flags are access flags
 	destroyingCQ // not refused: see acks
 	destroyingQP
+	destroyed
 )
 
 // acks is how many events of an object a program has acknowledged, as it said when it was
@@ -39,10 +40,10 @@ type acks struct {
 }
 
 // unacked tells the host if the destruction of an object has to wait.
-func (c *Context) unacked(verb string, object fmt.Stringer, a *acks, completion, async uint32) {
+func (c *Context) unacked(verb string, handle uint32, object fmt.Stringer, a *acks, completion, async uint32) {
 	n := int(completion) - int(a.completion) + int(async) - int(a.async)
 	if h, ok := c.dev.host.(UnackedHost); ok && a.known && n > 0 {
-		h.Unacked(c, verb, object, n)
+		h.Unacked(c, verb, handle, object, n)
 	}
 }
 
@@ -75,6 +76,10 @@ func (c *Context) destroying(r *libraryRefusal) bool {
 	case destroyingQP:
 		if o := get[qpObj](c, r.Handle); o != nil {
 			o.acks = a
+		}
+	case destroyed:
+		if h, ok := c.dev.host.(UnackedHost); ok {
+			h.Acknowledged(c, r.Handle)
 		}
 	default:
 		return false

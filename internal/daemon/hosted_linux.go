@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/fabric"
@@ -37,7 +38,8 @@ type hosted struct {
 	cm       *cmHost
 	desk     *desk
 	troubles troubles
-	guard    *strict.Guard // nil unless the node is strict, or is to know call sites
+	guard    *strict.Guard               // nil unless the node is strict, or is to know call sites
+	waits    map[destruction]*time.Timer // destructions that wait for the program; the owner's
 	sites    sites
 	stop     chan struct{} // ends look
 	looking  sync.WaitGroup

@@ -266,13 +266,39 @@ func (h *hosted) Refused(c *uverbs.Context, err error) {
 	h.desk.put(note{h: h, a: a, err: err, site: h.uv.Site()})
 }
 
+// tooPatient is how long the destruction of an object may wait for acknowledgements: another
+// thread may be about to give them.
+const tooPatient = time.Second
+
+// destruction is one that waits. If its handle is used again meanwhile, a report may be lost.
+type destruction struct {
+	c      *uverbs.Context
+	handle uint32
+}
+
 // Unacked implements uverbs.UnackedHost: the program hangs until it has acknowledged its
 // events.
-func (h *hosted) Unacked(c *uverbs.Context, verb string, object fmt.Stringer, events int) {
-	if h.cfg.Sites || h.cfg.Strict.Events {
-		a, _ := c.Owner.(*attached)
-		r := strict.UnackedReport(verb, object.String(), events, strict.Site{h.uv.Site()})
+func (h *hosted) Unacked(c *uverbs.Context, verb string, handle uint32, object fmt.Stringer, events int) {
+	if !h.cfg.Sites && !h.cfg.Strict.Events {
+		return
+	}
+	a, _ := c.Owner.(*attached)
+	r := strict.UnackedReport(verb, object.String(), events, strict.Site{h.uv.Site()})
+	if h.waits == nil {
+		h.waits = map[destruction]*time.Timer{}
+	}
+	key := destruction{c, handle}
+	h.waits[key] = time.AfterFunc(tooPatient, func() {
 		h.desk.put(note{h: h, a: a, code: &r})
+		h.Do(func(*rvt.Device, vtime.Time) { delete(h.waits, key) })
+	})
+}
+
+// Acknowledged implements uverbs.UnackedHost.
+func (h *hosted) Acknowledged(c *uverbs.Context, handle uint32) {
+	if t := h.waits[destruction{c, handle}]; t != nil {
+		t.Stop()
+		delete(h.waits, destruction{c, handle})
 	}
 }
 

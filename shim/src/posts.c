@@ -33,12 +33,17 @@ typedef int (*post_fn)(struct queue *q, struct work *wr, struct work **bad);
 
 static _Atomic post_fn provider_send, provider_recv, provider_srq_recv;
 
-static void say(struct queue *q, size_t handle, struct rvtsim_refused *r)
+static void tell_daemon(struct queue *q, struct rvtsim_refused *r)
 {
 	int ours, saved = errno;
-	memcpy(&r->handle, (const char *)q + handle, sizeof r->handle);
 	(void)shim_command(q->context->cmd_fd, RVTSIM_REFUSED, 0, r, sizeof *r, &ours);
 	errno = saved;
+}
+
+static void say(struct queue *q, size_t handle, struct rvtsim_refused *r)
+{
+	memcpy(&r->handle, (const char *)q + handle, sizeof r->handle);
+	tell_daemon(q, r);
 }
 
 static void tell(struct queue *q, size_t handle, uint32_t verb, int error, const struct work *w)
@@ -201,18 +206,22 @@ static int destroy(struct queue *q, struct destroyed *at)
 		if (!at->real)
 			return ENOSYS;
 	}
-	if (shim_tells_sites(q->context->cmd_fd)) {
-		struct rvtsim_refused r = { .verb = at->verb };
-		uint32_t n;
-		memcpy(&n, (char *)q + at->async, sizeof n);
-		r.remote_addr = n;
-		if (at->completion) {
-			memcpy(&n, (char *)q + at->completion, sizeof n);
-			r.length = n;
-		}
-		say(q, at->handle, &r);
+	if (!shim_tells_sites(q->context->cmd_fd))
+		return at->real(q);
+	struct queue context = *q; /* it is freed below */
+	struct rvtsim_refused r = { .verb = at->verb };
+	uint32_t n;
+	memcpy(&n, (char *)q + at->async, sizeof n);
+	r.remote_addr = n;
+	if (at->completion) {
+		memcpy(&n, (char *)q + at->completion, sizeof n);
+		r.length = n;
 	}
-	return at->real(q);
+	say(q, at->handle, &r);
+	int failed = at->real(q);
+	r.verb = RVTSIM_DESTROYED;
+	tell_daemon(&context, &r);
+	return failed;
 }
 
 EXPORT int ibv_destroy_cq(struct queue *cq) { return destroy(cq, &cqs); }

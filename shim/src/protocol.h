@@ -103,9 +103,10 @@ struct rvtsim_rep {
 #define RVTSIM_WR_COMPLETE 4 /* num_sge, length: the longest list, the most inline data */
 #define RVTSIM_BIND_MW 5     /* flags: access flags */
 /* No refusals: an object is about to be destroyed, and so many of its events are acknowledged:
- * completion events in length, asynchronous ones in remote_addr. */
+ * completion events in length, asynchronous ones in remote_addr. Then: that is done. */
 #define RVTSIM_DESTROY_CQ 6
 #define RVTSIM_DESTROY_QP 7
+#define RVTSIM_DESTROYED 8
 
 struct rvtsim_refused {
 	uint32_t verb, handle, error; /* errno */

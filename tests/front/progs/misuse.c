@@ -172,9 +172,11 @@ static void dead_queue_pair(void)
 	CHECK(!ibv_destroy_cq(p.a.cq));
 }
 
+static int quick;
+
 static void *acknowledge(void *cq)
 {
-	usleep(100000); /* the other thread has to wait meanwhile */
+	usleep(quick ? 1 : 1500000); /* the other thread has to wait meanwhile */
 	ibv_ack_cq_events(cq, 2);
 	return NULL;
 }
@@ -198,6 +200,9 @@ static void unacknowledged(void)
 
 static void nothing(void)
 {
+	quick = 1; /* who waits for another thread is right */
+	unacknowledged();
+	make_pair(&p, p.ctx, 1);
 	for (int i = 0; i < 50; i++)
 		message(&p, i);
 }
