@@ -63,7 +63,7 @@ var calls = map[call][]string{
 		"Capacities must not exceed ibv_query_device's; send_cq and recv_cq must be set.",
 	},
 	{"create_cq", ib.EINVAL}: {
-		"cqe must be between 1 and ibv_query_device's max_cqe. One queue for very many queue pairs may not be possible.",
+		"cqe must be between 1 and ibv_query_device's max_cqe. One queue for very many queue pairs may not be possible: use several.",
 	},
 	{"resize_cq", ib.EINVAL}: {
 		"The new size must hold the completions that wait. Poll first.",
@@ -156,6 +156,7 @@ var refusals = []struct {
 	{"path_mtu", []string{"path_mtu is a code: IBV_MTU_256 is 1, IBV_MTU_512 2, IBV_MTU_1024 3, IBV_MTU_2048 4, IBV_MTU_4096 5. It must not exceed active_mtu of ibv_query_port."}},
 	{" does not fit ", []string{"These attributes are codes of a few bits, no times or counts of any size: timeout 14 means 67 ms and 31 is the longest, min_rnr_timer 12 means 0.64 ms; retry_cnt and rnr_retry are 0 to 7."}},
 	{"max_rd_atomic of the QP is 0", []string{"Set max_rd_atomic to 1 or more on the way to RTS (IBV_QP_MAX_QP_RD_ATOMIC), and max_dest_rd_atomic at the peer on its way to RTR."}},
+	{"max_res_rd_atom", []string{"The limit is the device's, for all queue pairs together. Give each a smaller max_dest_rd_atomic, so that the sum fits, and tell the peer to keep fewer READs under way (max_rd_atomic)."}},
 	{"rd_atom", []string{"Use the smaller of the device's own limit and what the peer accepts: max_rd_atomic here against max_dest_rd_atomic there."}},
 	{"sends may be posted", []string{"Take the queue pair to RTS first: modify_qp to INIT, RTR and RTS. Receives may be posted from INIT on."}},
 	{"receives may be posted", []string{"Take the queue pair to INIT first. It is usual to post receives then, before it goes to RTR."}},

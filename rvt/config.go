@@ -60,8 +60,11 @@ type Limits struct {
 	MaxInline                                 int
 	MaxQPRdAtom                               int // max_qp_rd_atom, as responder
 	MaxQPInitRdAtom                           int // max_qp_init_rd_atom, as requester
-	MaxMcastGroups, MaxMcastQPs               int
-	MaxMsgBytes                               uint64
+	// MaxResRdAtom (max_res_rd_atom) is what the max_dest_rd_atomic of all QPs may add up
+	// to, from RTR to RESET. 0: each QP may have MaxQPRdAtom.
+	MaxResRdAtom                int
+	MaxMcastGroups, MaxMcastQPs int
+	MaxMsgBytes                 uint64
 	// WindowPackets is the most PSNs a QP leaves unacknowledged on the wire, but for READs
 	// longer than half of it (RC-WINDOW-01). It bounds what a receiver's socket must hold.
 	WindowPackets int
@@ -109,6 +112,9 @@ func (c *Config) Validate() error {
 	}
 	if l.MaxQPRdAtom < 0 || l.MaxQPRdAtom > 255 || l.MaxQPInitRdAtom < 0 || l.MaxQPInitRdAtom > 255 {
 		bad("rd_atomic limits must fit 8 bits")
+	}
+	if l.MaxResRdAtom < 0 {
+		bad("limit max_res_rd_atom is negative")
 	}
 	if l.WindowPackets >= 1<<22 {
 		bad("limit window_packets must be below 2^22, or PSNs could not be told apart")

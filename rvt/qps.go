@@ -125,7 +125,10 @@ func (d *Device) Renumber(q *qp.QP, n ib.QPN) error {
 // changes.
 func (d *Device) ModifyQP(now vtime.Time, q *qp.QP, a *qp.Attr, mask ib.AttrMask) error {
 	d.flush(now)
-	err := q.Modify(now, a, mask)
+	err := d.checkResRd(q, a, mask)
+	if err == nil {
+		err = q.Modify(now, a, mask)
+	}
 	if err == nil {
 		d.touch(q)
 		d.env.Publish()
@@ -134,6 +137,32 @@ func (d *Device) ModifyQP(now vtime.Time, q *qp.QP, a *qp.Attr, mask ib.AttrMask
 		g.QPModified(q, a, mask, err)
 	}
 	return err
+}
+
+// checkResRd refuses a QP whose READs as responder the device has no room for beside those of
+// the others. What is wrong by itself is left to the QP.
+func (d *Device) checkResRd(q *qp.QP, a *qp.Attr, mask ib.AttrMask) error {
+	most := d.cfg.Limits.MaxResRdAtom
+	want := int(a.MaxDestRdAtomic)
+	if most == 0 || mask&ib.AttrMaxDestRdAtomic == 0 || want > d.cfg.Limits.MaxQPRdAtom {
+		return nil
+	}
+	taken := 0
+	users := d.qpsThat(func(o *qp.QP) bool {
+		n := int(o.Attr.MaxDestRdAtomic)
+		if o != q {
+			taken += n
+		}
+		return o != q && n > 0
+	})
+	if taken+want <= most {
+		return nil
+	}
+	why := "max_dest_rd_atomic " + strconv.Itoa(want) + ": the device has max_res_rd_atom " + strconv.Itoa(most) + " for all QPs"
+	if taken > 0 {
+		why += ", " + strconv.Itoa(taken) + " of it " + usedBy(users)
+	}
+	return ib.NewVerbError(ib.ENOMEM, "modify_qp", q.String(), why)
 }
 
 // QueryQP (ibv_query_qp) returns the QP's attributes.

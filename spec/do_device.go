@@ -94,7 +94,7 @@ func (in *Interp) deviceConfig(a *args) (rvt.Config, error) {
 	}{
 		{"max_qp", &l.MaxQP}, {"max_cq", &l.MaxCQ}, {"max_mr", &l.MaxMR}, {"max_pd", &l.MaxPD}, {"max_srq", &l.MaxSRQ},
 		{"max_qp_wr", &l.MaxQPWR}, {"max_sge", &l.MaxSGE}, {"max_cqe", &l.MaxCQE}, {"max_srq_wr", &l.MaxSRQWR},
-		{"max_inline", &l.MaxInline}, {"max_qp_rd_atom", &l.MaxQPRdAtom}, {"max_qp_init_rd_atom", &l.MaxQPInitRdAtom},
+		{"max_inline", &l.MaxInline}, {"max_qp_rd_atom", &l.MaxQPRdAtom}, {"max_qp_init_rd_atom", &l.MaxQPInitRdAtom}, {"max_res_rd_atom", &l.MaxResRdAtom},
 		{"max_mcast_groups", &l.MaxMcastGroups}, {"max_mcast_qps", &l.MaxMcastQPs}, {"window_packets", &l.WindowPackets},
 	} {
 		*v.n = a.count(v.key, *v.n, 1<<24)

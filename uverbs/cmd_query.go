@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/rvt"
 )
 
 // getContext (GET_CONTEXT) must be the first command; the answer has the descriptor
@@ -69,7 +70,7 @@ func (k *call) deviceAttr() queryDeviceResp {
 		MaxQP: uint32(l.MaxQP), MaxQPWR: uint32(most(a.grantWR, l.MaxQPWR)), DeviceCapFlags: capsRVT,
 		MaxSGE: uint32(l.MaxSGE), MaxSGERd: uint32(l.MaxSGE), MaxCQ: uint32(l.MaxCQ), MaxCQE: uint32(most(a.grantCQE, l.MaxCQE)),
 		MaxMR: uint32(l.MaxMR), MaxPD: uint32(l.MaxPD), MaxQPRdAtom: uint32(l.MaxQPRdAtom),
-		MaxResRdAtom: uint32(min(int64(l.MaxQPRdAtom)*int64(l.MaxQP), 1<<31-1)), MaxQPInitRdAtom: uint32(l.MaxQPInitRdAtom),
+		MaxResRdAtom: maxResRdAtom(l), MaxQPInitRdAtom: uint32(l.MaxQPInitRdAtom),
 		AtomicCap: atomicHCA, MaxMcastGrp: uint32(l.MaxMcastGroups), MaxMcastQPAttach: uint32(l.MaxMcastQPs),
 		MaxTotalMcastQPAttach: uint32(min(l.MaxMcastGroups*l.MaxMcastQPs, 1<<31-1)), MaxAH: uint32(l.MaxAH),
 		MaxSRQ: uint32(l.MaxSRQ), MaxSRQWR: uint32(most(a.grantWR, l.MaxSRQWR)), MaxSRQSGE: uint32(l.MaxSGE),
@@ -137,4 +138,12 @@ func (k *call) portAttr() queryPortResp {
 		}
 	}
 	return r
+}
+
+// maxResRdAtom is how many READs and atomics the device answers for all QPs together.
+func maxResRdAtom(l *rvt.Limits) uint32 {
+	if l.MaxResRdAtom > 0 {
+		return uint32(min(l.MaxResRdAtom, 1<<31-1))
+	}
+	return uint32(min(int64(l.MaxQPRdAtom)*int64(l.MaxQP), 1<<31-1))
 }

@@ -311,6 +311,51 @@ func TestFieldManyConnections(t *testing.T) {
 	}
 }
 
+// field report perftest-shared-cq: one completion queue for 1026 queue pairs has to be as large
+// as what they can keep posted together; more than max_cqe is refused with advice.
+func TestFieldManyQPsOneCQ(t *testing.T) {
+	const n, depth = 1026, 2
+	da, db := openSwitch(t)
+	a, b := newHost(t, da), newHost(t, db)
+	ctx := within(t)
+	dev, err := da.QueryDevice()
+	require.NoError(t, err)
+	_, err = da.CreateCQ(dev.Limits.MaxCQE+1, nil)
+	require.ErrorIs(t, err, ib.EINVAL)
+	require.Contains(t, ExplainError(err), "use several")
+	shared, err := da.CreateCQ(n*depth, nil)
+	require.NoError(t, err)
+	defer shared.Destroy(ctx)
+	qps := make([]*QP, 0, n)
+	for range n {
+		qa, err := a.pd.CreateQP(QPInitAttr{Type: ib.QPTypeRC, SendCQ: shared, RecvCQ: shared, SQSigAll: true, Cap: QPCap{MaxSendWR: depth, MaxSendSGE: 1}})
+		require.NoError(t, err)
+		require.NoError(t, Connect(qa, b.qp(ib.QPTypeRC, nil)))
+		qps = append(qps, qa)
+	}
+	for i := range n * depth {
+		require.NoError(t, qps[i%n].PostSend(SendWR{WRID: uint64(i), Opcode: ib.WRRDMAWrite, SGL: a.sgl(0, 8), RemoteAddr: b.mr.Addr(0), RKey: b.mr.RKey()}))
+	}
+	seen := make([]bool, n*depth)
+	wcs := make([]WC, 64)
+	for left := n * depth; left > 0; {
+		k, err := shared.Poll(wcs)
+		require.NoError(t, err)
+		for _, wc := range wcs[:k] {
+			require.Equal(t, ib.WCSuccess, wc.Status)
+			require.False(t, seen[wc.WRID])
+			seen[wc.WRID] = true
+		}
+		if left -= k; k == 0 {
+			runtime.Gosched()
+			require.NoError(t, ctx.Err())
+		}
+	}
+	for _, q := range qps {
+		require.NoError(t, q.Destroy(ctx))
+	}
+}
+
 // TestExplainOutlivesDevices: explanations outlive devices.
 func TestExplainOutlivesDevices(t *testing.T) {
 	a, b, qa, qb := pair(t, networks[1], ib.QPTypeRC)

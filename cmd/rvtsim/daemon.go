@@ -174,6 +174,7 @@ func nodesOf(path string) ([]daemon.NodeConfig, *topology.File, error) {
 		}
 		l := rvt.DefaultLimits()
 		l.MaxQP, l.MaxQPWR, l.MaxCQE, l.MaxSGE = n.Limits.MaxQP, n.Limits.MaxQPWR, n.Limits.MaxCQE, n.Limits.MaxSGE
+		l.MaxResRdAtom = n.Limits.MaxResRdAtomic
 		l.MaxInline, l.MaxSRQWR = n.Limits.MaxInline, n.Limits.MaxSRQWR
 		l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
 		nodes = append(nodes, daemon.NodeConfig{Name: n.Name, Address: n.Address, Netdev: n.Netdev, Bandwidth: uint64(t.Network.Bandwidth), Profile: prof, MTU: n.MTU, Limits: l, DistinctKeys: n.DistinctKeys, Congestion: n.DCQCN, Strict: n.Strict, Seed: fabric.Mix(t.Seed, uint64(i))})

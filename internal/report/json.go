@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"io"
+	"time"
 )
 
 // JSONSchema names the form that WriteJSON prints. Fields may be added under the same
@@ -66,6 +67,8 @@ type retransmissionsJSON struct {
 	Timeouts     uint64 `json:"timeouts"`
 	SequenceNAKs uint64 `json:"sequence_naks"`
 	RNRNAKs      uint64 `json:"rnr_naks"`
+	// RNRTime is the time spent waiting because of them, over all queue pairs.
+	RNRTime time.Duration `json:"time_in_rnr_ns"`
 }
 
 type dropJSON struct {

@@ -44,7 +44,7 @@ func sampleRun() *Run {
 					{Opcode: ib.WCSend, Count: 1500, Bytes: 3 << 20, Latency: latencies(12, 1200)},
 				},
 				PacketsSent: 12345, PacketsReceived: 12001, BytesSent: 5 << 20, BytesReceived: 21 << 20,
-				Retransmissions: Retransmissions{Packets: 12, Timeouts: 2, SequenceNAKs: 3, RNRNAKs: 1},
+				Retransmissions: Retransmissions{Packets: 12, Timeouts: 2, SequenceNAKs: 3, RNRNAKs: 1, RNRTime: 960 * time.Microsecond},
 				Drops:           []DropStats{{"duplicate", 2}, {"no_qp", 0}, {"bad_icrc", 7}, {"bad_qkey", 2}},
 				Events:          []EventStats{{ib.EventQPLastWQEReached, 1}, {ib.EventCommEst, 4}},
 			},

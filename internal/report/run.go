@@ -78,6 +78,7 @@ type Retransmissions struct {
 	Timeouts     uint64
 	SequenceNAKs uint64
 	RNRNAKs      uint64
+	RNRTime      time.Duration // spent waiting because of them, over all queue pairs
 }
 
 // DropStats counts packets that a node discarded for one reason, by the name of the

@@ -108,7 +108,11 @@ func writeNode(b *strings.Builder, r *Run, n *NodeStats) {
 	}
 	fmt.Fprintf(b, "packets        sent %d (%s), received %d (%s)\n", n.PacketsSent, formatBytes(n.BytesSent), n.PacketsReceived, formatBytes(n.BytesReceived))
 	x := n.Retransmissions
-	fmt.Fprintf(b, "retransmitted  %s; timeouts %d, sequence NAKs %d, RNR NAKs %d\n", plural(x.Packets, "packet"), x.Timeouts, x.SequenceNAKs, x.RNRNAKs)
+	fmt.Fprintf(b, "retransmitted  %s; timeouts %d, sequence NAKs %d, RNR NAKs %d", plural(x.Packets, "packet"), x.Timeouts, x.SequenceNAKs, x.RNRNAKs)
+	if x.RNRTime > 0 {
+		fmt.Fprintf(b, " (waited %v)", x.RNRTime)
+	}
+	b.WriteByte('\n')
 	writeCounts(b, n)
 }
 

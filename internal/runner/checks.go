@@ -38,7 +38,7 @@ func (o *Outcome) nodeStats(i int, events [ib.EventWQFatal + 1]uint64) report.No
 	s := report.NodeStats{
 		Name: n.Name, Address: t.Address.String(), Profile: string(t.Profile),
 		PacketsSent: d.SentPackets, PacketsReceived: d.RcvdPackets, BytesSent: d.SentBytes, BytesReceived: d.RcvdBytes,
-		Retransmissions: report.Retransmissions{Packets: d.RetransPackets, Timeouts: d.RetryTimeout, SequenceNAKs: d.RcvdSeqNAK, RNRNAKs: d.RcvdRNRNAK},
+		Retransmissions: report.Retransmissions{Packets: d.RetransPackets, Timeouts: d.RetryTimeout, SequenceNAKs: d.RcvdSeqNAK, RNRNAKs: d.RcvdRNRNAK, RNRTime: time.Duration(d.RNRNanos)},
 	}
 	for _, c := range n.Completions {
 		op := c.Opcode

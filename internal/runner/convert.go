@@ -30,6 +30,7 @@ func deviceConfig(f *topology.File, i int, seed uint64) rvt.Config {
 	cfg.DistinctKeys = n.DistinctKeys
 	cfg.Congestion = n.DCQCN
 	l := &cfg.Limits
+	l.MaxResRdAtom = n.Limits.MaxResRdAtomic
 	l.MaxQP, l.MaxQPWR, l.MaxCQE, l.MaxSGE, l.MaxInline, l.MaxSRQWR = n.Limits.MaxQP, n.Limits.MaxQPWR, n.Limits.MaxCQE, n.Limits.MaxSGE, n.Limits.MaxInline, n.Limits.MaxSRQWR
 	l.MaxQPRdAtom, l.MaxQPInitRdAtom = n.Limits.MaxRdAtomic, n.Limits.MaxRdAtomic
 	return cfg

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/internal/invariants"
+	"github.com/rvtsim/rvtsim/internal/report"
 	"github.com/rvtsim/rvtsim/internal/topology"
 )
 
@@ -152,4 +153,27 @@ traffic: [{from: a, to: b, op: send}, {from: c, to: a, op: send}]
 	_, err := topology.Parse("t.yaml", []byte(fmt.Sprintf(text, "")))
 	require.EqualError(t, err, `t.yaml:4:11: traffic[0]: found traffic from node "a" at switch "s" to node "b" at switch "t", and no trunks lead from the one to the other; expected a way through the switches, or a link of their own`)
 	requireGood(t, runVirtual(t, parse(t, fmt.Sprintf(text, ", {name: top, switches: [s, t]}")), Options{}))
+}
+
+// field report nbs-rnr-timer: a receiver that is short of receives answers "not ready", and
+// how long the sender then waits is min_rnr_timer. Code 0 is the longest time, not the
+// shortest: 13 makes it hundreds of times faster.
+func TestReceiverNotReadyTimer(t *testing.T) {
+	run := func(code string) (rate float64, r report.Retransmissions) {
+		o := runVirtual(t, parse(t, `version: 1
+nodes: [{name: a}, {name: b}]
+network: {latency: 5us, bandwidth: 10Gbps}
+traffic: [{name: f, from: a, to: b, op: send, size: 512, rate: 1Gbps, count: 400, depth: 64, recv_depth: 8, rnr_retry: 7, min_rnr_timer: `+code+`}]
+faults: [{at: 200us, action: pause_receiver, flow: f}, {at: 1200us, action: resume_receiver, flow: f}]
+`), Options{})
+		requireGood(t, o)
+		s := o.Report()
+		return float64(s.Flows[0].Succeeded) / s.Elapsed.Seconds(), s.Nodes[0].Retransmissions
+	}
+	slow, waits := run("0")
+	fast, few := run("13")
+	t.Logf("%.0f messages/s with code 0 (%d NAKs, %v lost), %.0f with code 13 (%d, %v)", slow, waits.RNRNAKs, waits.RNRTime, fast, few.RNRNAKs, few.RNRTime)
+	require.Greater(t, fast, 100*slow)
+	require.Equal(t, 655360*time.Microsecond, waits.RNRTime)
+	require.Equal(t, time.Duration(few.RNRNAKs)*960*time.Microsecond, few.RNRTime)
 }

@@ -108,7 +108,7 @@ func (w *fileWriter) node(n *Node) []string {
 	}{
 		{"max_qp", n.Limits.MaxQP, def.Limits.MaxQP}, {"max_qp_wr", n.Limits.MaxQPWR, def.Limits.MaxQPWR}, {"max_cqe", n.Limits.MaxCQE, def.Limits.MaxCQE},
 		{"max_sge", n.Limits.MaxSGE, def.Limits.MaxSGE}, {"max_inline", n.Limits.MaxInline, def.Limits.MaxInline},
-		{"max_rd_atomic", n.Limits.MaxRdAtomic, def.Limits.MaxRdAtomic}, {"max_srq_wr", n.Limits.MaxSRQWR, def.Limits.MaxSRQWR},
+		{"max_rd_atomic", n.Limits.MaxRdAtomic, def.Limits.MaxRdAtomic}, {"max_srq_wr", n.Limits.MaxSRQWR, def.Limits.MaxSRQWR}, {"max_res_rd_atomic", n.Limits.MaxResRdAtomic, def.Limits.MaxResRdAtomic},
 	} {
 		putKey(&l, x.name, x.v, x.def)
 	}

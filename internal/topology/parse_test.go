@@ -65,7 +65,7 @@ defaults:
   flow: {from: a, to: b, transport: rc, op: read, timeout: 4ms, srq: {limit: 3}, expect: {max_latency: 1s}}
 nodes:
   - {name: a, address: "[fd00::1]:4791", strict: [poison, cq_size], distinct_keys: true}
-  - {name: b, address: fd00::2, mtu: 4096, profile: rxe, limits: {max_cqe: 500, max_sge: 3, max_inline: 100, max_rd_atomic: 4, max_srq_wr: 70}}
+  - {name: b, address: fd00::2, mtu: 4096, profile: rxe, limits: {max_cqe: 500, max_sge: 3, max_inline: 100, max_rd_atomic: 4, max_srq_wr: 70, max_res_rd_atomic: 24}}
   - {name: g, count: 4, address: fd00::10}
 network: {form: routed, latency: 1us, jitter: 2us, bandwidth: 10Gbps, queue: 1MiB, loss: 1%, duplicate: 0.02, reorder: 3%, reorder_delay: 4us, corrupt: 5%}
 links:
@@ -105,8 +105,8 @@ expect:
 func TestEveryKey(t *testing.T) {
 	f := mustParse(t, everyKey)
 	require.EqualValues(t, uint64(1<<64-1), f.Seed)
-	require.Equal(t, Limits{10, 100, 1 << 20, 32, 512, 16, 131071}, f.Nodes[0].Limits)
-	require.Equal(t, Limits{10, 100, 500, 3, 100, 4, 70}, f.Nodes[1].Limits)
+	require.Equal(t, Limits{10, 100, 1 << 20, 32, 512, 16, 131071, 0}, f.Nodes[0].Limits)
+	require.Equal(t, Limits{10, 100, 500, 3, 100, 4, 70, 24}, f.Nodes[1].Limits)
 	require.Equal(t, strict.All(), f.Nodes[1].Strict)
 	require.Equal(t, strict.Checks{Poison: true, CQSize: true}, f.Nodes[0].Strict)
 	require.Equal(t, &Range{}, f.Expect.Misuse)

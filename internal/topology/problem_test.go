@@ -150,7 +150,7 @@ func TestNodeLinkAndFaultProblems(t *testing.T) {
 		{"version: 1\nnodes: [{name: a, address: 10.0.0.1}, {name: b, address: @10.0.0.2:99}]\n", `nodes[1].address: found port 99; expected 4791, the port of node "a": packets go to one port on all nodes`},
 		{"version: 1\nnodes: [{name: a, address: 127.0.0.2}, @{name: b}]\n", `nodes[1].address: found 127.0.0.2, the address of node "a"; expected an address of its own: it is the node's GID`},
 		{"version: 1\nnodes: [{name: a, profile: @rxx}]\n", `nodes[0].profile: unknown profile "rxx"; expected one of ibta, rdmavt, rxe; did you mean "rxe"?`},
-		{"version: 1\nnodes: [{name: a, limits: {@max_sg: 1}}]\n", `nodes[0].limits: unknown key "max_sg"; expected one of max_qp, max_qp_wr, max_cqe, max_sge, max_inline, max_rd_atomic, max_srq_wr; did you mean "max_sge"?`},
+		{"version: 1\nnodes: [{name: a, limits: {@max_sg: 1}}]\n", `nodes[0].limits: unknown key "max_sg"; expected one of max_qp, max_qp_wr, max_cqe, max_sge, max_inline, max_rd_atomic, max_res_rd_atomic, max_srq_wr; did you mean "max_sge"?`},
 		{"version: 1\nduration: @31s\nnodes: [{name: a}]\n", `duration: found 31s; expected at most the timeout of 30s`},
 		{"version: 1\nnodes: [{name: a}, {name: b, address: \"::1\"}]\ntraffic: [@{from: a, to: b, op: send}]\n", `traffic[0]: the flow goes from 127.0.0.1 to ::1; expected both ends to be IPv4 or both IPv6`},
 		{"version: 1\nnodes: [{name: a, netdev: eth0, address: @10.0.0.1}]\n", `nodes[0].address: found an address beside the network device "eth0", whose addresses the node has; expected one or the other`},

@@ -112,6 +112,7 @@ var limitsObject = object[Limits]{
 		{"max_sge", "count", "32", "Scatter/gather entries per work request.", put(integer(1, 1024), func(l *Limits) *int { return &l.MaxSGE })},
 		{"max_inline", "bytes", "512", "Longest inline message.", put(integer(0, 1<<16), func(l *Limits) *int { return &l.MaxInline })},
 		{"max_rd_atomic", "count", "16", "READs and atomics outstanding per queue pair, in either direction.", put(integer(0, 255), func(l *Limits) *int { return &l.MaxRdAtomic })},
+		{"max_res_rd_atomic", "count", "0", "READs and atomics at a time as responder, of all queue pairs of the node together; 0: no such limit. Queue pairs beyond it do not reach RTR.", put(integer(0, mostInt), func(l *Limits) *int { return &l.MaxResRdAtomic })},
 		{"max_srq_wr", "count", "131071", "Work requests per shared receive queue; 0: no shared receive queues.", put(integer(0, mostInt), func(l *Limits) *int { return &l.MaxSRQWR })},
 	},
 }

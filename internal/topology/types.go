@@ -129,6 +129,8 @@ type Limits struct {
 	MaxInline   int // bytes
 	MaxRdAtomic int // READs and atomics outstanding, either direction
 	MaxSRQWR    int
+	// MaxResRdAtomic is for all queue pairs of the node together; 0: no such limit.
+	MaxResRdAtomic int
 }
 
 // Link describes one direction between two nodes, or both. Pair is zero in
