@@ -200,6 +200,35 @@ func TestStrictLostWakeup(t *testing.T) {
 	r.reported(r.a.d, &strict.LostWakeup, r.a.cq, "get_cq_event")
 }
 
+// field report ucx-ack-wrong-cq: two queues at one channel, and both events acknowledged to one
+// of them. The other one cannot be destroyed, and strict mode says why.
+func TestFieldAckOfAnotherQueue(t *testing.T) {
+	p := newStrictPair(t, true, nil)
+	other, err := p.a.d.CreateCQ(4, p.a.ch)
+	require.NoError(t, err)
+	q, err := p.a.pd.CreateQP(QPInitAttr{Type: ib.QPTypeRC, SendCQ: other, RecvCQ: other, SQSigAll: true, Cap: QPCap{MaxSendWR: 4, MaxSendSGE: 1}})
+	require.NoError(t, err)
+	require.NoError(t, Connect(q, p.b.qp(ib.QPTypeRC, nil)))
+	for _, x := range []struct {
+		q *QP
+		c *CQ
+	}{{p.qa, p.a.cq}, {q, other}} {
+		require.NoError(t, x.c.ReqNotify(false))
+		require.NoError(t, x.q.PostSend(p.write(1, 0)))
+		from, err := p.a.ch.Get(within(t))
+		require.NoError(t, err)
+		require.Same(t, x.c, from)
+	}
+	require.ErrorContains(t, other.AckEvents(2), "1", "more than there were")
+	require.NoError(t, other.AckEvents(1))
+	require.NoError(t, q.Destroy(within(t)))
+	require.NoError(t, other.Destroy(within(t)))
+	require.NoError(t, p.qa.Destroy(within(t)))
+	require.Error(t, p.a.cq.Destroy(over()))
+	p.reported(p.a.d, &strict.UnackedEvents, p.a.cq, "destroy_cq")
+	require.NoError(t, p.a.cq.AckEvents(1))
+}
+
 // field reports ucx-ack-wrong-cq, core-cq-ack-python
 func TestStrictUnackedEvents(t *testing.T) {
 	p := newStrictPair(t, true, nil)
@@ -285,10 +314,11 @@ func TestStrictCompletionOfDestroyedQP(t *testing.T) {
 // field reports libfabric-opcode-err, spdk-opcode-assert, tensorpipe-opcode,
 // libfabric-rma-ctx: nothing but wr_id, status, qp_num and vendor_err can be used.
 func TestStrictPoison(t *testing.T) {
-	for _, id := range []uint64{0, 1, 1 << 63, 1<<64 - 1} {
+	ops := []ib.WROpcode{ib.WRRDMAWrite, ib.WRRDMARead, ib.WRAtomicFetchAndAdd, ib.WRAtomicCmpAndSwp}
+	for i, id := range []uint64{0, 1, 1 << 63, 1<<64 - 1} {
 		p := newStrictPair(t, true, nil)
 		wr := p.write(0, 0)
-		wr.WRID, wr.RKey = id, wr.RKey+0x100
+		wr.WRID, wr.RKey, wr.Opcode, wr.SGL = id, wr.RKey+0x100, ops[i], p.a.sgl(0, 8)
 		require.NoError(t, p.qa.PostRecv(RecvWR{WRID: id, SGL: p.a.sgl(64, 8)}))
 		require.NoError(t, p.qa.PostSend(wr))
 		for _, wc := range p.a.wait(2) {

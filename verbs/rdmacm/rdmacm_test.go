@@ -559,6 +559,55 @@ func TestOwnQP(t *testing.T) {
 }
 
 // TestStorm connects 1,000 endpoints from 50 goroutines.
+// TestDisconnectFlushes: Disconnect takes the queue pair to ERR, on either side, and everything
+// that was posted comes back once. (Field report spdk-e810-kill.)
+func TestDisconnectFlushes(t *testing.T) {
+	for side := range 2 {
+		ctx := within20(t)
+		a, b := openSwitch(t).endpoints()
+		id, peer := a, b
+		if side == 1 {
+			id, peer = b, a
+		}
+		m, err := id.RegMsgs(make([]byte, 64))
+		require.NoError(t, err)
+		for i := range uint64(5) {
+			require.NoError(t, id.PostRecv(i, m, 0, 64))
+		}
+		for i := range uint64(3) { // the peer has no receives
+			require.NoError(t, id.PostSendInline(100+i, []byte("hello"), ib.SendSignaled))
+		}
+		answered := make(chan error, 1)
+		go func() { answered <- peer.Disconnect(ctx) }() // in a program on DISCONNECTED
+		require.NoError(t, id.Disconnect(ctx))
+		require.NoError(t, <-answered)
+		at, err := id.QP().Query()
+		require.NoError(t, err)
+		require.Equal(t, ib.StateErr, at.State)
+		flushed := func(wc verbs.WC, wrID uint64) {
+			t.Helper()
+			require.Equal(t, ib.WCWRFlushErr, wc.Status)
+			require.Equal(t, wrID, wc.WRID)
+		}
+		for i := range uint64(5) {
+			wc, _, err := id.GetRecvComp(ctx)
+			require.NoError(t, err)
+			flushed(wc, i)
+			if i == 0 {
+				require.Contains(t, id.QP().Explain(wc), "inside rdma_disconnect")
+			}
+		}
+		for i := range uint64(3) {
+			wc, _, err := id.GetSendComp(ctx)
+			require.NoError(t, err)
+			flushed(wc, 100+i)
+		}
+		_, n, err := id.TryGetRecvComp()
+		require.Zero(t, n)
+		require.ErrorIs(t, err, ib.EAGAIN)
+	}
+}
+
 func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many connections")
