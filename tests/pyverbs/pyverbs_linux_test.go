@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -374,4 +375,22 @@ class Odd(unittest.TestCase):
 		results += got[n].result + " "
 	}
 	require.Equal(t, "ok HANG FAIL DIED ERROR skip absent ", results)
+}
+
+// TestErrorFlow runs tests of completions with errors. rdma-core's suite has none; these have
+// its form. (Field report core-803.)
+func TestErrorFlow(t *testing.T) {
+	need(t)
+	s := up(t, uverbs.ABIRXE)
+	src, err := os.ReadFile("test_error_flow.py")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(s.tests, "test_error_flow.py"), src, 0o644))
+	var names []string
+	for _, name := range regexp.MustCompile(`def (test_\w+)`).FindAllStringSubmatch(string(src), -1) {
+		names = append(names, "tests.test_error_flow.ErrorFlowTest."+name[1])
+	}
+	require.Len(t, names, 8)
+	for name, o := range s.run(names) {
+		require.Equal(t, "ok", o.result, "%s: %s", name, o.why)
+	}
 }
