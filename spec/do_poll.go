@@ -33,11 +33,11 @@ func (in *Interp) doPoll(a *args) error {
 func (in *Interp) wcText(n *node, wc *cq.WC, all bool) string {
 	s := fmt.Sprintf("wr_id=%d %s qp=%s", wc.WRID, wc.Status, in.qpName(n, wc.QPN))
 	failed := wc.Status != ib.WCSuccess
-	if failed {
+	if failed || wc.VendorErr != 0 {
 		s += fmt.Sprintf(" vendor_err=0x%x (%s)", uint32(wc.VendorErr), wc.VendorErr)
-		if !all {
-			return s
-		}
+	}
+	if failed && !all {
+		return s
 	}
 	s += fmt.Sprintf(" %s len=%d", wc.Opcode, wc.ByteLen)
 	if wc.Flags&ib.WCFlagWithImm != 0 || all && wc.Imm != 0 {
