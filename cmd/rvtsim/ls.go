@@ -57,7 +57,11 @@ func printLs(w io.Writer, r *daemon.Report) error {
 				if rows++; rows == 1 {
 					fmt.Fprintln(t, "\nNODE\tPID\tPROGRAM\tUID\tOBJECTS\tQPS")
 				}
-				fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\n", n.Name, p.PID, p.Comm, p.UID, c.Objects, len(c.QPs))
+				what := p.Comm
+				if p.Stopped {
+					what += " (stopped)"
+				}
+				fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\n", n.Name, p.PID, what, p.UID, c.Objects, len(c.QPs))
 			}
 		}
 	}

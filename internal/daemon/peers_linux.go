@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -229,7 +230,7 @@ func (d *Daemon) seatedAt(to peer) *program {
 // plightOf looks how a process is: stopped, if one of its threads is. That one may be the
 // thread that drives the device.
 func plightOf(pid int) plight {
-	dir := "/proc/" + strconv.Itoa(pid)
+	dir := processDir(pid)
 	s := threadPlight(dir)
 	if s == peerStopped || pid <= 0 {
 		return s
@@ -238,8 +239,44 @@ func plightOf(pid int) plight {
 	for _, t := range tasks {
 		s = max(s, threadPlight(t))
 	}
+	if s == peerRuns && frozen(dir, cgroups) {
+		return peerStopped
+	}
 	return s
 }
+
+// cgroups is where control groups are mounted.
+const cgroups = "/sys/fs/cgroup"
+
+// frozen reports whether the control group of a process is frozen, as that of a container is
+// that was paused.
+func frozen(dir, mounts string) bool {
+	b, err := os.ReadFile(dir + "/cgroup")
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(b) { // number:controllers:path
+		part := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3)
+		if len(part) < 3 {
+			continue
+		}
+		var files []string
+		switch part[1] {
+		case "": // version 2, alone or beside version 1
+			files = []string{mounts + part[2] + "/cgroup.events", mounts + "/unified" + part[2] + "/cgroup.events"}
+		case "freezer":
+			files = []string{mounts + "/freezer" + part[2] + "/freezer.state"}
+		}
+		for _, f := range files {
+			if b, err := os.ReadFile(f); err == nil && (bytes.Contains(b, []byte("frozen 1")) || bytes.HasPrefix(b, []byte("FROZEN"))) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func processDir(pid int) string { return "/proc/" + strconv.Itoa(pid) }
 
 // threadPlight looks how a thread, or the first thread of a process, is.
 func threadPlight(dir string) plight {

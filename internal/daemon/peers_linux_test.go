@@ -3,6 +3,7 @@ package daemon
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
@@ -162,4 +163,28 @@ func TestPlightOf(t *testing.T) {
 	becomes(peerGone) // nobody has waited for it yet
 	require.Error(t, c.Wait())
 	require.Equal(t, peerGone, plightOf(pid))
+}
+
+// TestFrozen has the files of control groups of both versions in a directory of its own.
+func TestFrozen(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+	}
+	require.False(t, frozen(dir, dir), "no such process")
+	for _, c := range []struct{ groups, file, runs, frozen string }{
+		{"0::/a/b:c\n", "a/b:c/cgroup.events", "populated 1\nfrozen 0\n", "populated 1\nfrozen 1\n"},
+		{"9:name=systemd:/\n0::/x\n", "unified/x/cgroup.events", "populated 1\nfrozen 0\n", "populated 1\nfrozen 1\n"},
+		{"8:pids:/y\n6:freezer:/y\nrubbish\n0::/\n", "freezer/y/freezer.state", "THAWED\n", "FROZEN\n"},
+	} {
+		file("cgroup", c.groups)
+		require.False(t, frozen(dir, dir), "no such group")
+		file(c.file, c.runs)
+		require.False(t, frozen(dir, dir), c.file)
+		file(c.file, c.frozen)
+		require.True(t, frozen(dir, dir), c.file)
+	}
 }

@@ -87,6 +87,9 @@ type ProcessReport struct {
 	UID   int       `json:"uid"`
 	Comm  string    `json:"comm"`
 	Since time.Time `json:"since"`
+	// Stopped says that it stands still: by SIGSTOP, in a debugger, or in a container that
+	// is paused.
+	Stopped bool `json:"stopped,omitempty"`
 }
 
 // QPReport describes a queue pair.
@@ -110,6 +113,7 @@ func (d *Daemon) Report() Report {
 	for _, h := range d.all() {
 		r.Nodes = append(r.Nodes, d.reportNode(h))
 	}
+	r.markStopped()
 	r.Faults, r.Schedule = d.faults.inForce(), d.faults.progress()
 	return r
 }
@@ -123,6 +127,25 @@ func (d *Daemon) Settled() Report {
 	}
 	d.desk.settle()
 	return d.Report()
+}
+
+// markStopped looks which of the programs are stopped.
+func (r *Report) markStopped() {
+	stopped := map[int]bool{}
+	for _, n := range r.Nodes {
+		for _, c := range n.Contexts {
+			for i := range c.Processes {
+				p := &c.Processes[i]
+				yes, known := stopped[p.PID]
+				if !known {
+					dir := processDir(p.PID)
+					yes = threadPlight(dir) == peerStopped || frozen(dir, cgroups)
+					stopped[p.PID] = yes
+				}
+				p.Stopped = yes
+			}
+		}
+	}
 }
 
 func (d *Daemon) reportNode(h *hosted) NodeReport {

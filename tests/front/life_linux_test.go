@@ -44,6 +44,12 @@ func TestLs(t *testing.T) {
 	for _, want := range []string{"n1", s.addrs[1] + ":4791", "victim", "RTS", fmt.Sprint(v.pid())} {
 		require.Contains(t, string(out), want)
 	}
+	require.NotContains(t, string(out), "stopped")
+	require.NoError(t, v.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(t, func() bool {
+		out, err = s.command(t.Context(), "ls").CombinedOutput()
+		return err == nil && strings.Contains(string(out), "victim (stopped)")
+	}, longest, time.Millisecond)
 	require.NoError(t, v.cmd.Process.Kill())
 	s.empty()
 }
