@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -187,4 +188,16 @@ func TestFrozen(t *testing.T) {
 		file(c.file, c.frozen)
 		require.True(t, frozen(dir, dir), c.file)
 	}
+}
+
+// TestMarkStopped: reports are made at the same time, of what a program has reported once.
+func TestMarkStopped(t *testing.T) {
+	kept := []ProcessReport{{PID: os.Getpid()}, {PID: 0}}
+	var wg sync.WaitGroup
+	for range 8 {
+		r := Report{Nodes: []NodeReport{{Contexts: []ContextReport{{Processes: kept}}}}}
+		wg.Go(r.markStopped)
+	}
+	wg.Wait()
+	require.False(t, kept[0].Stopped)
 }

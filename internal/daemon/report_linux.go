@@ -133,7 +133,9 @@ func (d *Daemon) Settled() Report {
 func (r *Report) markStopped() {
 	stopped := map[int]bool{}
 	for _, n := range r.Nodes {
-		for _, c := range n.Contexts {
+		for j := range n.Contexts {
+			c := &n.Contexts[j]
+			c.Processes = slices.Clone(c.Processes) // what a program has reported is kept
 			for i := range c.Processes {
 				p := &c.Processes[i]
 				yes, known := stopped[p.PID]
