@@ -200,6 +200,9 @@ func (l *inLane) read(dst []fabric.Datagram, known *wire.ICRCPrefixes, c *fabric
 		}
 		b := l.ring[at : at+recordHead+int(size)]
 		l.at += uint64(recordBytes(int(size)))
+		if ahead := min(tail-l.at, recordHead+prefetchBytes, laneBytes-l.at%laneBytes); ahead > 0 {
+			prefetch(&l.ring[l.at%laneBytes], int(ahead))
+		}
 		if l.accept(b, &dst[n], known, c) {
 			n++
 		}

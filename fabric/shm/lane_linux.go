@@ -20,7 +20,7 @@ func icrcOf(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 
 // patience is how long a lane may be full, with nothing taken out of it, until what is for
 // it is lost. A reader that wants its processor back after a while has it by then.
-const patience = 10 * time.Millisecond
+const patience = 50 * time.Millisecond
 
 // Lane is the writing side of one lane of another program's inbox.
 type Lane struct {
@@ -83,26 +83,39 @@ func (l *Lane) close() {
 	l.maps = [2][]byte{}
 }
 
+// rewind goes back to the start of the ring if the reader has taken everything.
+func (l *Lane) rewind() {
+	if at := l.tail % laneBytes; at > rewindBytes && l.head.head.Load() == l.tail {
+		l.skip(at)
+	}
+}
+
+// skip leaves the rest of the ring unused.
+func (l *Lane) skip(at uint64) {
+	binary.LittleEndian.PutUint32(l.ring[at:], skip)
+	l.tail += laneBytes - at
+}
+
 // reserve returns the room for a packet of n bytes and the headers around it, or nil if
 // there is none. What is written there counts after the next reserve or publish.
 func (l *Lane) reserve(n int) []byte {
 	if l.tail-l.shown >= publishBytes {
 		l.publish()
 	}
-	need := recordBytes(n)
-	at := int(l.tail % laneBytes)
-	gap := 0
-	if at+need > laneBytes {
+	need := uint64(recordBytes(n))
+	at := l.tail % laneBytes
+	gap := uint64(0)
+	if at+need > laneBytes || at+need > usualBytes && l.room(laneBytes-at+need) {
 		gap = laneBytes - at
 	}
-	if !l.room(uint64(gap + need)) {
+	if !l.room(gap + need) {
 		return nil
 	}
 	if gap > 0 {
-		binary.LittleEndian.PutUint32(l.ring[at:], skip)
+		l.skip(at)
 		at = 0
 	}
-	l.tail += uint64(gap + need)
+	l.tail += need
 	return l.ring[at : at+need]
 }
 

@@ -14,10 +14,10 @@ import (
 // each. What nobody has touched takes no memory.
 const (
 	// Lanes is how many programs can write to an inbox.
-	Lanes = 1024
+	Lanes = 512
 
 	pageBytes   = 4096
-	laneBytes   = 512 << 10 // of the ring; a power of two
+	laneBytes   = 2 << 20 // of the ring; a power of two; the windows of four queue pairs
 	laneStride  = pageBytes + laneBytes
 	fileBytes   = pageBytes + Lanes*laneStride
 	layout      = 1 // raised when any of this changes
@@ -30,6 +30,14 @@ const (
 	// publishBytes is after how much a writer shows what it has written so far: the reader
 	// works at it while the writer goes on.
 	publishBytes = 16 << 10
+	// usualBytes is how much of a ring is used as long as it is enough, so that it stays in
+	// the caches: more than the window of one queue pair.
+	usualBytes = 640 << 10
+	// rewindBytes is how far into a ring a writer goes on if its reader has taken everything.
+	// Then it goes back to the start, which is in the caches, and leaves the rest untouched.
+	rewindBytes = 128 << 10
+	// prefetchBytes is how much of the next packet is asked for beforehand.
+	prefetchBytes = 4096 + 64
 )
 
 // inboxHeader is the first page of an inbox.

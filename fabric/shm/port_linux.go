@@ -193,6 +193,7 @@ func (p *Port) WriteBatch(src []fabric.Datagram) (int, error) {
 
 // send writes to a lane and returns how many packets were taken, that is written or lost.
 func (p *Port) send(l *Lane, src []fabric.Datagram) (n int) {
+	l.rewind()
 	for n < len(src) {
 		b := l.reserve(len(src[n].Buf))
 		if b == nil {
