@@ -354,21 +354,29 @@ func TestSocketsAreNotForgotten(t *testing.T) {
 	require.Equal(t, 3, b.sockets.looks, "once, before the lane is read")
 	b.now = b.now.Add(lookEvery)
 	b.sockets.bring = []fabric.Datagram{packet(b, 1<<16, 10, 1)}
-	require.Len(t, b.read(t, 4), 1)
+	got := 0
+	for range clockEvery {
+		got += len(b.read(t, 4))
+	}
+	require.Equal(t, 1, got)
+	looks := b.sockets.looks
 	for range 10 {
 		require.Empty(t, b.read(t, 4))
 	}
-	require.Equal(t, 14, b.sockets.looks)
+	require.Equal(t, looks+10, b.sockets.looks, "they may have more")
+	looks = b.sockets.looks
 	for range 100 {
 		b.now++
 		_, err := a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 10, 1)})
 		require.NoError(t, err)
 		b.read(t, 4)
 	}
-	require.Equal(t, 14, b.sockets.looks, "packets come by the lane")
+	require.Equal(t, looks, b.sockets.looks, "packets come by the lane")
 	b.now = b.now.Add(lookEvery)
-	b.read(t, 4)
-	require.Equal(t, 15, b.sockets.looks)
+	for range clockEvery {
+		b.read(t, 4)
+	}
+	require.Greater(t, b.sockets.looks, looks)
 }
 
 // TestWrongInboxes: a file that could shrink under its writer, or is none of ours, is refused.
