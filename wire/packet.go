@@ -26,6 +26,8 @@ func (p *Path) IsIPv4() bool { return p.Src.IsIPv4() && p.Dst.IsIPv4() }
 // zero after Decode and are ignored by the encoder.
 //
 // Payload aliases the buffer given to Decode. It excludes the pad bytes.
+//
+// What most packets have comes first, so that it shares a line of the cache.
 type Packet struct {
 	// BTH
 	Opcode ib.Opcode
@@ -33,23 +35,23 @@ type Packet struct {
 	M      bool // migration request
 	Pad    uint8
 	TVer   uint8
-	PKey   uint16
 	FECN   bool
 	BECN   bool
-	DestQP ib.QPN
 	AckReq bool
+	DestQP ib.QPN
 	PSN    ib.PSN
+	PKey   uint16
+
+	FETH    FETH
+	Imm     uint32 // ImmDt, as a big-endian number
+	Payload []byte
+	AETH    AETH
 
 	RETH      RETH
-	AETH      AETH
 	AtomicETH AtomicETH
 	AtomicAck uint64 // AtomicAckETH: original data
 	DETH      DETH
-	FETH      FETH
-	Imm       uint32  // ImmDt, as a big-endian number
 	InvRKey   ib.RKey // IETH
-
-	Payload []byte
 }
 
 // RETH is the RDMA extended header, also the first 16 bytes of FLUSH and ATOMIC_WRITE.

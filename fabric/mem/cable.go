@@ -54,8 +54,8 @@ func (n *Network) SetPorts(s SwitchIndex, cfg LinkConfig) error {
 		return fmt.Errorf("ports of switch %d: %w", s, err)
 	}
 	for i := range n.nodes {
-		if n.nodes[i].sw == s {
-			n.nodes[i].in.cable(&cfg)
+		if n.spots[i].sw == s {
+			n.spots[i].in.cable(&cfg)
 		}
 	}
 	for i := range n.switches {
@@ -75,7 +75,7 @@ func (n *Network) Instant(a, b NodeIndex) bool {
 		return true
 	}
 	e := n.egress(a, b)
-	if e == &n.nodes[a].out && n.nodes[a].sw != NoSwitch && n.nodes[b].sw != NoSwitch {
+	if e == &n.nodes[a].out && n.spots[a].sw != NoSwitch && n.spots[b].sw != NoSwitch {
 		return false
 	}
 	c := e.cfg

@@ -33,23 +33,29 @@ func encodedBytes(p *wire.Packet, payload []byte) int {
 	return p.HeaderBytes() + len(payload) + int(p.Pad&3) + wire.ICRCBytes
 }
 
-// canonical copies p as encoding and decoding would: without headers that the opcode
-// does not have, and with fields cut to the bits they have on the wire.
-func canonical(dst, p *wire.Packet) {
-	*dst = wire.Packet{
-		Opcode: p.Opcode, SE: p.SE, M: p.M, Pad: p.Pad & 3, PKey: p.PKey,
-		FECN: p.FECN, BECN: p.BECN, DestQP: p.DestQP & ib.QPNMask,
-		AckReq: p.AckReq, PSN: p.PSN & ib.PSNMask,
-	}
+// canonical copies p as encoding and decoding would, but for the payload: without headers
+// that the opcode does not have, and with fields cut to the bits they have on the wire.
+// Headers that most packets lack are left alone if they are zero already.
+func (f *Frame) canonical(p *wire.Packet) {
+	dst := &f.Packet
+	dst.Opcode, dst.SE, dst.M, dst.Pad, dst.TVer = p.Opcode, p.SE, p.M, p.Pad&3, 0
+	dst.FECN, dst.BECN, dst.AckReq, dst.PKey = p.FECN, p.BECN, p.AckReq, p.PKey
+	dst.DestQP, dst.PSN = p.DestQP&ib.QPNMask, p.PSN&ib.PSNMask
+	dst.Payload = nil
 	m := wire.Info(p.Opcode).Mask
-	if m&wire.HasRETH != 0 {
-		dst.RETH = p.RETH
-	}
+	dst.AETH = wire.AETH{}
 	if m&wire.HasAETH != 0 {
 		dst.AETH = wire.AETH{Syndrome: p.AETH.Syndrome, MSN: p.AETH.MSN & ib.PSNMask}
 	}
-	if m&(wire.HasDETH|wire.HasFETH|wire.HasAtomicETH|wire.HasAtomicAck|wire.HasImm|wire.HasIETH) == 0 {
+	extended := m&(wire.HasRETH|wire.HasDETH|wire.HasFETH|wire.HasAtomicETH|wire.HasAtomicAck|wire.HasImm|wire.HasIETH) != 0
+	if !extended && !f.extended {
 		return
+	}
+	f.extended = extended
+	dst.FETH, dst.Imm, dst.InvRKey, dst.DETH = wire.FETH{}, 0, 0, wire.DETH{}
+	dst.RETH, dst.AtomicETH, dst.AtomicAck = wire.RETH{}, wire.AtomicETH{}, 0
+	if m&wire.HasRETH != 0 {
+		dst.RETH = p.RETH
 	}
 	if m&wire.HasDETH != 0 {
 		dst.DETH = wire.DETH{QKey: p.DETH.QKey, SrcQP: p.DETH.SrcQP & ib.QPNMask}
@@ -88,7 +94,7 @@ func appendEncoded(dst []byte, path *wire.Path, p *wire.Packet, payload []byte, 
 
 // load fills f with the packet directly.
 func (f *Frame) load(p *wire.Packet, payload []byte, damage fabric.CorruptKind) {
-	canonical(&f.Packet, p)
+	f.canonical(p)
 	f.buf = append(f.buf[:0], payload...)
 	if len(payload) > 0 {
 		f.Packet.Payload = f.buf[:len(f.buf):len(f.buf)]
@@ -101,7 +107,7 @@ func (f *Frame) load(p *wire.Packet, payload []byte, damage fabric.CorruptKind) 
 
 // refer fills f with the packet and lets its payload be the sender's, which is not empty.
 func (f *Frame) refer(p *wire.Packet, payload []byte, damage fabric.CorruptKind) {
-	canonical(&f.Packet, p)
+	f.canonical(p)
 	f.Packet.Payload = payload[:len(payload):len(payload)]
 	f.CorruptICRC = damage == fabric.CorruptICRC
 }
@@ -122,5 +128,6 @@ func (f *Frame) loadEncoded(p *wire.Packet, payload []byte, damage fabric.Corrup
 	f.buf = appendEncoded(f.buf[:0], &f.Path, p, payload, damage == fabric.CorruptICRC)
 	body := f.buf[:len(f.buf)-wire.ICRCBytes]
 	f.CorruptICRC = wire.ICRC(&f.Path, body) != binary.LittleEndian.Uint32(f.buf[len(body):])
+	f.extended = true
 	return wire.Decode(body, &f.Packet)
 }

@@ -114,3 +114,9 @@ func (c *LinkConfig) Validate() error {
 	errs = append(errs, c.Impairment.Validate())
 	return errors.Join(errs...)
 }
+
+// equal reports whether two links are alike and sound.
+func (c *LinkConfig) equal(o *LinkConfig) bool {
+	return c.Latency == o.Latency && c.Jitter == o.Jitter && c.BandwidthBitsPerSecond == o.BandwidthBitsPerSecond &&
+		c.QueueBytes == o.QueueBytes && c.ECN == o.ECN && c.MTU == o.MTU && c.Impairment.IsZero() && o.Impairment.IsZero()
+}

@@ -21,14 +21,14 @@ const NoNode NodeIndex = -1
 // counts once for each member, or once if there is none. Packets are conserved: over
 // all nodes, Sent + Duplicated = Delivered + sum of Dropped + InFlight.
 type Counters struct {
-	Sent       uint64
-	SentBytes  uint64 // BTH to ICRC
-	Duplicated uint64 // extra copies of packets this node sent
-	Corrupted  uint64 // packets this node sent that were damaged on the way
-	// Dropped counts at the sender, by reason.
-	Dropped        [fabric.NumLossReasons]uint64
+	Sent           uint64
+	SentBytes      uint64 // BTH to ICRC
 	Delivered      uint64 // handed out by Pop to this node
 	DeliveredBytes uint64
+	Duplicated     uint64 // extra copies of packets this node sent
+	Corrupted      uint64 // packets this node sent that were damaged on the way
+	// Dropped counts at the sender, by reason.
+	Dropped [fabric.NumLossReasons]uint64
 }
 
 // DroppedTotal is the sum of Dropped.
@@ -43,6 +43,7 @@ func (c Counters) DroppedTotal() (n uint64) {
 type Network struct {
 	cfg   Config
 	nodes []node
+	spots []spot // of the nodes
 	addr  map[ib.GID]NodeIndex
 	// links are those set apart by SetLink, in that order; linkAt finds them.
 	links  []*egress
@@ -62,13 +63,20 @@ type Network struct {
 	capture fabric.Datagram // scratch for the sink
 	stray   node            // counts what was sent from nodes that do not exist
 	addrGen uint32          // rises with every change of addr
+	arrived vtime.Time      // see Arrived
+	port    *LinkConfig     // of the switch's port that was plugged last
 }
 
-type node struct {
-	out   egress  // for all links not set apart
+// spot is where a node is plugged in. All spots lie together, so that a switch that has
+// packets for many nodes finds them in the cache.
+type spot struct {
 	in    *egress // the switch's port to it; nil without
 	sw    SwitchIndex
 	place int32
+}
+
+type node struct {
+	out egress // for all links not set apart
 	// lastDst is where the last packet went, and lastTo whose address that is.
 	lastDst ib.GID
 	lastTo  NodeIndex
@@ -118,7 +126,8 @@ func (n *Network) Attach(gid ib.GID) NodeIndex {
 	}
 	i := NodeIndex(len(n.nodes))
 	seed := fabric.Mix(fabric.Mix(n.cfg.Seed, seedNode), uint64(i))
-	n.nodes = append(n.nodes, node{out: newEgress(&n.cfg.Default, seed), sw: NoSwitch, place: n.sched.addPlace()})
+	n.nodes = append(n.nodes, node{out: newEgress(&n.cfg.Default, seed)})
+	n.spots = append(n.spots, spot{sw: NoSwitch, place: n.sched.addPlace()})
 	n.addr[gid] = i
 	n.addrGen++
 	return i
@@ -428,7 +437,7 @@ func (n *Network) enqueue(t *transit, e *egress, to NodeIndex, at vtime.Time, da
 		room = 0
 	}
 	f := n.slab.get(room)
-	f.To, f.From, f.At, f.Path, f.Bytes = to, t.from, at, t.marked, t.bytes
+	f.To, f.From, f.Path, f.Bytes = to, t.from, t.marked, int32(t.bytes)
 	if !n.cfg.Encode && room < len(t.payload) {
 		f.refer(t.p, t.payload, damage)
 	} else if !n.cfg.Encode {
@@ -441,12 +450,11 @@ func (n *Network) enqueue(t *transit, e *egress, to NodeIndex, at vtime.Time, da
 		return
 	}
 	f.state = frameInFlight
-	dst := &n.nodes[to]
-	place := dst.place
+	place := n.spots[to].place
 	f.sw = NoSwitch
-	if src.sw != NoSwitch && dst.sw != NoSwitch && e == &src.out {
+	if sw := n.spots[t.from].sw; sw != NoSwitch && n.spots[to].sw != NoSwitch && e == &src.out {
 		n.route()
-		f.sw, place = src.sw, e.place
+		f.sw, place = sw, e.place
 	}
 	n.sched.push(place, event{at: at, seq: n.seq, slot: f.slot})
 	n.seq++
@@ -482,6 +490,9 @@ func (n *Network) Pop(now vtime.Time) (*Frame, bool) {
 	return f, true
 }
 
+// Arrived is when the packet arrived that Pop returned last.
+func (n *Network) Arrived() vtime.Time { return n.arrived }
+
 // Mark returns a bound for Burst: packets that are sent from now on lie behind it.
 func (n *Network) Mark() uint64 { return n.seq }
 
@@ -495,7 +506,7 @@ func (n *Network) Burst(now vtime.Time, mark uint64, dst []*Frame) []*Frame {
 	}
 	for {
 		dst = append(dst, n.take(place))
-		if q := n.sched.places[place]; len(q) == 0 || q[0].at > now || q[0].seq >= mark {
+		if e := n.sched.places[place].front(); e == nil || e.at > now || e.seq >= mark {
 			n.sched.settle(place)
 			return dst
 		}
@@ -510,11 +521,12 @@ func (n *Network) ready(now vtime.Time, mark uint64) (place int32, ok bool) {
 		if h == nil || h.at > now || h.seq >= mark {
 			return 0, false
 		}
-		if f := n.slab.at(n.sched.places[h.place][0].slot); f.sw == NoSwitch {
+		f := n.slab.at(h.slot)
+		if f.sw == NoSwitch {
 			return h.place, true
 		}
 		at, place := h.at, h.place
-		f := n.slab.at(n.sched.pop(place).slot)
+		n.sched.pop(place)
 		n.sched.settle(place)
 		n.hop(f, at)
 	}
@@ -522,7 +534,9 @@ func (n *Network) ready(now vtime.Time, mark uint64) (place int32, ok bool) {
 
 // take pops the first packet of a place where nodes get theirs.
 func (n *Network) take(place int32) *Frame {
-	f := n.slab.at(n.sched.pop(place).slot)
+	e := n.sched.pop(place)
+	f := n.slab.at(e.slot)
+	n.arrived = e.at
 	f.state = framePopped
 	dst := &n.nodes[f.To].count
 	dst.Delivered++

@@ -50,7 +50,7 @@ func drain(n *Network) (got []arrival) {
 		if !ok {
 			return got
 		}
-		got = append(got, arrival{f.At, f.To, int(f.Packet.PSN)})
+		got = append(got, arrival{n.Arrived(), f.To, int(f.Packet.PSN)})
 		n.Release(f)
 	}
 }
@@ -71,11 +71,11 @@ func TestLatencyAndPop(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, NodeIndex(1), f.To)
 	require.Equal(t, NodeIndex(0), f.From)
-	require.Equal(t, vtime.Time(1005), f.At)
+	require.Equal(t, vtime.Time(1005), n.Arrived())
 	require.Equal(t, *path(0, 1), f.Path)
 	require.Equal(t, ib.PSN(7), f.Packet.PSN)
 	require.Len(t, f.Packet.Payload, 8)
-	require.Equal(t, 12+8+4, f.Bytes)
+	require.Equal(t, 12+8+4, int(f.Bytes))
 	n.Release(f)
 	if invariants.Enabled {
 		require.Panics(t, func() { n.Release(f) })

@@ -26,8 +26,8 @@ type packet struct {
 	bytes    int
 }
 
-func valueOf(f *Frame) packet {
-	v := packet{f.To, f.From, f.At, f.Path, f.Packet, string(f.Packet.Payload), f.CorruptICRC, f.Bytes}
+func valueOf(n *Network, f *Frame) packet {
+	v := packet{f.To, f.From, n.Arrived(), f.Path, f.Packet, string(f.Packet.Payload), f.CorruptICRC, int(f.Bytes)}
 	v.pkt.Payload = nil
 	return v
 }
@@ -136,7 +136,7 @@ func run(t require.TestingT, cfg Config, link *LinkConfig, ops []op) (got []pack
 	pop := func() bool {
 		f, ok := n.Pop(now)
 		if ok {
-			got = append(got, valueOf(f))
+			got = append(got, valueOf(n, f))
 			n.Release(f)
 		}
 		return ok
@@ -219,8 +219,8 @@ func TestSoundNetworkDeliversAll(t *testing.T) {
 			if !ok {
 				break
 			}
-			require.GreaterOrEqual(t, f.At, last)
-			last = f.At
+			require.GreaterOrEqual(t, n.Arrived(), last)
+			last = n.Arrived()
 			require.False(t, f.CorruptICRC)
 			pair := int(f.From)*propNodes + int(f.To)
 			require.Equal(t, seen[pair], int(f.Packet.PSN))

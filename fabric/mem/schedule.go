@@ -5,20 +5,26 @@ import "github.com/rvtsim/rvtsim/vtime"
 // schedule orders the packets in flight on (at, seq). Each place they travel to, a node or
 // a port of a switch, has a queue of its own, and a heap holds the places by their first
 // packet. So what arrives at one node lies together: a burst costs one step in a heap
-// as long as there are places, however many packets are under way. Ports, whose packets
-// come in the order they were sent unless something goes wrong, make for short queues.
+// as long as there are places, however many packets are under way.
 type schedule struct {
-	places []eventHeap
-	pos    []int32 // of a place in heads; -1 if nothing is on its way to it
+	places []place
 	heads  []head
 	count  int
 }
 
-// head is the first packet on its way to a place.
+// place is where packets arrive.
+type place struct {
+	queue
+	pos int32 // in heads; -1 if nothing is on its way to it
+}
+
+// head is the first packet on its way to a place. It names the frame, so that this can be
+// read without the place, which in a large world is in no cache.
 type head struct {
 	at    vtime.Time
 	seq   uint64
 	place int32
+	slot  uint32
 }
 
 func (a *head) before(b *head) bool {
@@ -30,8 +36,7 @@ const noPlace int32 = -1
 
 // addPlace returns a new place.
 func (s *schedule) addPlace() int32 {
-	s.places = append(s.places, nil)
-	s.pos = append(s.pos, -1)
+	s.places = append(s.places, place{pos: -1})
 	return int32(len(s.places) - 1)
 }
 
@@ -44,18 +49,17 @@ func (s *schedule) first() *head {
 }
 
 func (s *schedule) push(place int32, e event) {
-	q := &s.places[place]
-	q.push(e)
+	p := &s.places[place]
 	s.count++
-	if (*q)[0].seq != e.seq {
+	if !p.push(e) {
 		return // something comes before it
 	}
-	i := s.pos[place]
+	i := int(p.pos)
 	if i < 0 {
-		i = int32(len(s.heads))
+		i = len(s.heads)
 		s.heads = append(s.heads, head{})
 	}
-	s.up(int(i), head{e.at, e.seq, place})
+	s.up(i, head{e.at, e.seq, place, e.slot})
 }
 
 // pop takes the first packet of a place out. The caller calls settle when it has taken
@@ -67,12 +71,13 @@ func (s *schedule) pop(place int32) event {
 
 // settle puts a place where its first packet belongs, after pop.
 func (s *schedule) settle(place int32) {
-	i := int(s.pos[place])
-	if q := s.places[place]; len(q) > 0 {
-		s.down(i, head{q[0].at, q[0].seq, place}) // it can only have become later
+	p := &s.places[place]
+	i := int(p.pos)
+	if e := p.front(); e != nil {
+		s.down(i, head{e.at, e.seq, place, e.slot}) // it can only have become later
 		return
 	}
-	s.pos[place] = -1
+	p.pos = -1
 	last := s.heads[len(s.heads)-1]
 	s.heads = s.heads[:len(s.heads)-1]
 	if i == len(s.heads) {
@@ -91,11 +96,11 @@ func (s *schedule) up(i int, h head) {
 			break
 		}
 		s.heads[i] = s.heads[p]
-		s.pos[s.heads[i].place] = int32(i)
+		s.places[s.heads[i].place].pos = int32(i)
 		i = p
 	}
 	s.heads[i] = h
-	s.pos[h.place] = int32(i)
+	s.places[h.place].pos = int32(i)
 }
 
 func (s *schedule) down(i int, h head) int {
@@ -114,10 +119,10 @@ func (s *schedule) down(i int, h head) int {
 			break
 		}
 		s.heads[i] = s.heads[least]
-		s.pos[s.heads[i].place] = int32(i)
+		s.places[s.heads[i].place].pos = int32(i)
 		i = least
 	}
 	s.heads[i] = h
-	s.pos[h.place] = int32(i)
+	s.places[h.place].pos = int32(i)
 	return i
 }

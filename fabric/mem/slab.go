@@ -2,29 +2,33 @@ package mem
 
 import (
 	"github.com/rvtsim/rvtsim/ib"
-	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
 // Frame is a packet that has arrived. It belongs to the caller of [Network.Pop] from
 // then until [Network.Release], whatever else happens to the network meanwhile.
+//
+// A world has many frames under way, and none of them is in a cache when its turn comes. The
+// order of the fields is therefore that of their use, in lines of 64 bytes: the first is all
+// that a switch looks at, and most packets have nothing to say in the last two.
 type Frame struct {
 	To, From NodeIndex
-	At       vtime.Time
-	Path     wire.Path
+	// Bytes is the encoded length, BTH to ICRC.
+	Bytes int32
+	sw    SwitchIndex // where it is on its way to, NoSwitch for its destination
+	slot  uint32
+	Path  wire.Path
+
+	class uint8
+	state frameState
+	// CorruptICRC says that the ICRC does not match: a receiver must drop the packet.
+	CorruptICRC bool
+	extended    bool // Packet has headers behind the AETH, or may have
 	// Packet is what [wire.Decode] makes of the packet's encoding, Payload included,
 	// in either mode of the network. Payload is nil if it is empty.
 	Packet wire.Packet
-	// CorruptICRC says that the ICRC does not match: a receiver must drop the packet.
-	CorruptICRC bool
-	// Bytes is the encoded length, BTH to ICRC.
-	Bytes int
-
-	sw    SwitchIndex // where it is on its way to, NoSwitch for its destination
-	slot  uint32
-	class uint8
-	state frameState
-	buf   []byte // the payload, or the whole encoding; capacity fixed by class
+	buf    []byte    // the payload, or the whole encoding; capacity fixed by class
+	_      [4]uint64 // up to a whole number of lines
 }
 
 type frameState uint8

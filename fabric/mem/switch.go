@@ -50,12 +50,22 @@ func (n *Network) Plug(i NodeIndex, s SwitchIndex, port LinkConfig) error {
 	if err := port.Validate(); err != nil {
 		return fmt.Errorf("port to node %d: %w", i, err)
 	}
-	e := newEgress(&port, fabric.Mix(fabric.Mix(n.cfg.Seed, seedPort), uint64(i)))
-	n.nodes[i].in, n.nodes[i].sw = &e, s
+	e := newEgress(n.shared(port), fabric.Mix(fabric.Mix(n.cfg.Seed, seedPort), uint64(i)))
+	n.spots[i].in, n.spots[i].sw = &e, s
 	if out := &n.nodes[i].out; out.place == noPlace {
 		out.place = n.sched.addPlace()
 	}
 	return nil
+}
+
+// shared returns the configuration of the port that was plugged last if that is the same, so
+// that a thousand equal ports do not fill the cache with theirs. Ports never change what they
+// point to.
+func (n *Network) shared(port LinkConfig) *LinkConfig {
+	if n.port == nil || !n.port.equal(&port) {
+		n.port = &port
+	}
+	return n.port
 }
 
 // Trunk connects two switches, in both directions alike.
@@ -94,7 +104,7 @@ func (n *Network) Connected(a, b NodeIndex) bool {
 	if n.checkPair(a, b) != nil {
 		return false
 	}
-	from, to := n.nodes[a].sw, n.nodes[b].sw
+	from, to := n.spots[a].sw, n.spots[b].sw
 	if _, apart := n.linkAt[pair{a, b}]; apart || from == NoSwitch || to == NoSwitch {
 		return true
 	}
@@ -143,7 +153,7 @@ func (n *Network) route() {
 
 // hop moves a packet that has arrived at a switch on, or loses it there.
 func (n *Network) hop(f *Frame, now vtime.Time) {
-	dst := &n.nodes[f.To]
+	dst := &n.spots[f.To]
 	out, next, ok := n.exit(f.sw, dst, &f.Path)
 	if !ok {
 		n.lose(f, fabric.LossUnreachable)
@@ -157,13 +167,13 @@ func (n *Network) hop(f *Frame, now vtime.Time) {
 		n.lose(f, fabric.LossMTU)
 		return
 	}
-	left, fits := out.serialise(now, f.Bytes+wire.FrameOverheadBytes(f.Path.IsIPv4()), &f.Path)
+	left, fits := out.serialise(now, int(f.Bytes)+wire.FrameOverheadBytes(f.Path.IsIPv4()), &f.Path)
 	if !fits {
 		n.lose(f, fabric.LossQueue)
 		return
 	}
-	f.sw, f.At = next, out.arrive(left)
-	n.sched.push(place, event{at: f.At, seq: n.seq, slot: f.slot})
+	f.sw = next
+	n.sched.push(place, event{at: out.arrive(left), seq: n.seq, slot: f.slot})
 	n.seq++
 }
 
@@ -218,7 +228,7 @@ func (n *Network) Ports() (ports []Port) {
 		ports = append(ports, p)
 	}
 	for i := range n.nodes {
-		add(&n.nodes[i].out, Port{From: NodeIndex(i), To: NoNode, FromSwitch: NoSwitch, ToSwitch: n.nodes[i].sw})
+		add(&n.nodes[i].out, Port{From: NodeIndex(i), To: NoNode, FromSwitch: NoSwitch, ToSwitch: n.spots[i].sw})
 	}
 	pairs := make([]pair, len(n.links))
 	for p, i := range n.linkAt { //arch:sorted each entry goes to its own place
@@ -227,9 +237,9 @@ func (n *Network) Ports() (ports []Port) {
 	for i, e := range n.links {
 		add(e, Port{From: pairs[i].from, To: pairs[i].to, FromSwitch: NoSwitch, ToSwitch: NoSwitch})
 	}
-	for i := range n.nodes {
-		if e := n.nodes[i].in; e != nil {
-			add(e, Port{From: NoNode, To: NodeIndex(i), FromSwitch: n.nodes[i].sw, ToSwitch: NoSwitch})
+	for i := range n.spots {
+		if e := n.spots[i].in; e != nil {
+			add(e, Port{From: NoNode, To: NodeIndex(i), FromSwitch: n.spots[i].sw, ToSwitch: NoSwitch})
 		}
 	}
 	for i := range n.switches {

@@ -17,11 +17,11 @@ func (n *Network) Through(now vtime.Time, s fabric.Stage, from, to NodeIndex, by
 	if n.checkPair(from, to) != nil {
 		return fabric.Arrived, now, fabric.LossUnreachable, false
 	}
-	src, dst := &n.nodes[from], &n.nodes[to]
+	src, dst := &n.spots[from], &n.spots[to]
 	out, next := n.egress(from, to), NoSwitch
 	switch {
 	case s == fabric.Departing:
-		if src.sw != NoSwitch && dst.sw != NoSwitch && out == &src.out {
+		if src.sw != NoSwitch && dst.sw != NoSwitch && out == &n.nodes[from].out {
 			n.route()
 			next = src.sw
 		}
@@ -49,7 +49,7 @@ func (n *Network) Through(now vtime.Time, s fabric.Stage, from, to NodeIndex, by
 }
 
 // exit is the port of a switch that leads on to a node, and the switch behind it.
-func (n *Network) exit(at SwitchIndex, dst *node, path *wire.Path) (port *egress, next SwitchIndex, ok bool) {
+func (n *Network) exit(at SwitchIndex, dst *spot, path *wire.Path) (port *egress, next SwitchIndex, ok bool) {
 	if dst.sw == at {
 		return dst.in, NoSwitch, true
 	}
