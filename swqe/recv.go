@@ -79,6 +79,10 @@ func (q *RQ) Post(verb string, object fmt.Stringer, wr *RecvWR) error {
 	}
 	if q.slots == nil {
 		q.slots = make([]RWQE, q.maxWR+1)
+		sges := make([]mr.SGE, q.maxWR+1) // one for each: few have more, and these lie together
+		for i := range q.slots {
+			q.slots[i].SGL = sges[i : i : i+1]
+		}
 	}
 	s := &q.slots[q.head]
 	s.WRID = wr.WRID

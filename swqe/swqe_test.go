@@ -1,6 +1,7 @@
 package swqe
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,44 @@ func TestSetCopies(t *testing.T) {
 	require.Empty(t, w.WR.SGL, "INLINE takes no notice of the list")
 	require.Zero(t, w.PSN)
 	require.Zero(t, w.Retries)
+}
+
+// TestSetForgets fills one entry again and again: nothing of what was there before shows.
+func TestSetForgets(t *testing.T) {
+	ah := &AH{AV: ib.AV{DGID: ib.GID{15: 1}}, Live: true}
+	sge := []mr.SGE{{Addr: 1, Length: 2, LKey: 3}, {Addr: 4, Length: 5, LKey: 6}}
+	wrs := []SendWR{
+		{WRID: 1, Opcode: ib.WRSend, SGL: sge[:1]},
+		{WRID: 2, Opcode: ib.WRSend, Inline: []byte("abc"), Flags: ib.SendInline},
+		{WRID: 3, Opcode: ib.WRSend, AH: ah, RemoteQPN: 4, RemoteQKey: 5, SGL: sge},
+		{WRID: 4, Opcode: ib.WRSend, PKeyIndex: 1},
+		{WRID: 5, Opcode: ib.WRAtomicFetchAndAdd, CompareAdd: 8, RemoteAddr: 9, RKey: 10},
+		{WRID: 6, Opcode: ib.WRAtomicCmpAndSwp, Swap: 11},
+		{WRID: 7, Opcode: ib.WRFlush, Flush: FlushInfo{Length: 1, Type: ib.FlushGlobal}},
+		{WRID: 8, Opcode: ib.WRBindMW, Bind: BindInfo{RKey: 7}},
+		{WRID: 9, Opcode: ib.WRSendWithInv, InvRKey: 12, Imm: 13, Flags: ib.SendSignaled, SGL: sge},
+	}
+	var w SWQE
+	for i := range wrs {
+		for j := range wrs {
+			for _, k := range []int{i, j, i} {
+				w.Set(&wrs[k])
+				require.Equal(t, wrs[k].AH != nil, w.AV != ib.AV{})
+				got, want := w.WR, wrs[k]
+				require.Equal(t, string(want.Inline), string(got.Inline))
+				require.Len(t, got.SGL, len(want.SGL))
+				for n := range want.SGL {
+					require.Equal(t, want.SGL[n], got.SGL[n])
+				}
+				want.SGL, want.Inline, want.AH, got.SGL, got.Inline = nil, nil, nil, nil, nil
+				require.Equal(t, want, got)
+				w.PSN, w.LPSN, w.Packets, w.SSN, w.Length, w.Sent, w.Retries, w.RNRNAKs, w.FirstSent, w.LastSent = 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+			}
+		}
+	}
+	w.Set(&SendWR{})
+	require.Equal(t, SWQE{WR: SendWR{SGL: w.WR.SGL, Inline: w.WR.Inline}}, w)
+	require.EqualValues(t, 256, reflect.TypeFor[SWQE]().Size())
 }
 
 func TestSRQLimitFiresOnce(t *testing.T) {

@@ -10,33 +10,43 @@ import (
 // adapter copies what it keeps, so the caller may reuse the value and its slices as
 // soon as the post returns; the memory that SGL names belongs to the adapter until
 // the completion has been polled.
+//
+// What most work requests have comes first; see [SWQE].
 type SendWR struct {
-	WRID   uint64
-	Opcode ib.WROpcode
-	Flags  ib.SendFlags
-	SGL    []mr.SGE // sg_list, num_sge
-	// Inline is the payload if Flags has INLINE; SGL is ignored then. It is copied at
-	// the post.
-	Inline []byte
+	WRID       uint64
+	SGL        []mr.SGE // sg_list, num_sge
+	RemoteAddr uint64   // RDMA and atomics
+	RKey       ib.RKey
+	Flags      ib.SendFlags
 	// Imm travels big-endian: 0xcafebabe is ca fe ba be on the wire.
 	Imm     uint32
 	InvRKey ib.RKey // SEND_WITH_INV, LOCAL_INV: the key to invalidate
+	Opcode  ib.WROpcode
 
-	// RDMA and atomics
-	RemoteAddr uint64
-	RKey       ib.RKey
+	PKeyIndex uint16 // datagrams, GSI only
+	// Inline is the payload if Flags has INLINE; SGL is ignored then. It is copied at
+	// the post.
+	Inline []byte
+
+	// Atomics
 	CompareAdd uint64 // compare value of CMP_SWP, addend of FETCH_ADD
 	Swap       uint64
-	Flush      FlushInfo
+
+	Flush FlushInfo
 
 	// Datagrams
 	AH         *AH
 	RemoteQPN  ib.QPN
 	RemoteQKey ib.QKey
-	PKeyIndex  uint16 // GSI only
 
 	// BIND_MW
 	Bind BindInfo
+}
+
+// rare reports whether any of the fields from PKeyIndex on is set, other than Inline.
+func (wr *SendWR) rare() bool {
+	return wr.PKeyIndex != 0 || wr.CompareAdd|wr.Swap != 0 || wr.Flush != FlushInfo{} || wr.AH != nil ||
+		wr.RemoteQPN != 0 || wr.RemoteQKey != 0 || wr.Bind != BindInfo{}
 }
 
 // FlushInfo says what a FLUSH flushes, and how far (ibv_wr_flush).
@@ -49,10 +59,10 @@ type FlushInfo struct {
 // BindInfo (struct ibv_mw_bind_info and its surroundings) says what a BIND_MW binds.
 type BindInfo struct {
 	MW     *mr.Window
-	RKey   ib.RKey // the window's next key: only the low byte may differ from the current one
 	MR     *mr.Region
 	Addr   uint64
 	Length uint64
+	RKey   ib.RKey // the window's next key: only the low byte may differ from the current one
 	Access ib.Access
 }
 
@@ -79,10 +89,9 @@ func Sum(sgl []mr.SGE) uint64 {
 	return n
 }
 
-// SWQE (kernel: rvt_swqe) is an entry of the send queue.
+// SWQE (kernel: rvt_swqe) is an entry of the send queue. It has 256 bytes, of which most
+// operations need the first 128: a queue that goes round costs the cache that much for each.
 type SWQE struct {
-	WR      SendWR // wr; SGL and Inline point into the entry's own storage
-	AV      ib.AV  // the AH's contents at the post
 	PSN     ib.PSN // psn: of the first packet
 	LPSN    ib.PSN // lpsn: of the last packet; PSN-1 for a local operation
 	Packets uint32 // number of PSNs the message takes, 0 for a local operation
@@ -97,19 +106,37 @@ type SWQE struct {
 	// Sent is not 0.
 	FirstSent, LastSent vtime.Time
 
-	sge    []mr.SGE
-	inline []byte
+	rare bool   // WR has rare fields or an inline payload, or AV is set
+	WR   SendWR // wr; SGL and Inline are the entry's own storage
+	AV   ib.AV  // the AH's contents at the post
 }
 
-// Set copies wr into the entry, keeping the entry's storage.
+// Set copies wr into the entry, keeping the entry's storage. What is rare is left alone if it
+// is not set and was not set before.
 func (w *SWQE) Set(wr *SendWR) {
-	sge, inline := append(w.sge[:0], wr.SGL...), w.inline[:0]
-	if wr.Flags&ib.SendInline != 0 {
-		inline = append(inline, wr.Inline...)
-		sge = sge[:0]
+	w.Sent, w.Retries, w.RNRNAKs = 0, 0, 0
+	w.FirstSent, w.LastSent = 0, 0
+	w.PSN, w.LPSN, w.Packets, w.SSN, w.Length = 0, 0, 0, 0, 0
+	inline := wr.Flags&ib.SendInline != 0
+	if rare := inline || wr.rare(); rare || w.rare {
+		w.setRare(wr, inline)
+		w.rare = rare
 	}
-	*w = SWQE{WR: *wr, sge: sge, inline: inline}
-	w.WR.SGL, w.WR.Inline = sge, inline
+	d := &w.WR
+	if d.SGL = d.SGL[:0]; !inline {
+		d.SGL = append(d.SGL, wr.SGL...)
+	}
+	d.WRID, d.Opcode, d.Flags = wr.WRID, wr.Opcode, wr.Flags
+	d.RemoteAddr, d.RKey, d.Imm, d.InvRKey = wr.RemoteAddr, wr.RKey, wr.Imm, wr.InvRKey
+}
+
+func (w *SWQE) setRare(wr *SendWR, inline bool) {
+	sgl, data := w.WR.SGL, w.WR.Inline[:0]
+	if inline {
+		data = append(data, wr.Inline...)
+	}
+	w.WR, w.AV = *wr, ib.AV{}
+	w.WR.SGL, w.WR.Inline = sgl, data
 	if wr.AH != nil {
 		w.AV = wr.AH.AV
 		w.WR.AH = nil
@@ -136,6 +163,10 @@ func (r *Ring) Size() int { return r.size }
 func (r *Ring) At(i int) *SWQE {
 	if r.slots == nil {
 		r.slots = make([]SWQE, r.size)
+		sges := make([]mr.SGE, r.size) // one for each: few have more, and these lie together
+		for i := range r.slots {
+			r.slots[i].WR.SGL = sges[i : i : i+1]
+		}
 	}
 	return &r.slots[i]
 }
