@@ -12,23 +12,21 @@ import (
 	"github.com/rvtsim/rvtsim/wire"
 )
 
-// Env is what the queue pairs of one device share. The device owns it.
+// Room is where a burst of packets keeps what has to wait for its end. It is empty between
+// bursts, so devices of which only one works at a time may share it: then it stays in the
+// cache.
+type Room struct {
+	Scatter mr.Batch // writes to memory
+	segs    []mr.Seg
+	scratch []byte // small values on their way to memory; see Flush
+}
+
+// Env is what the queue pairs of one device share. The device owns it. What each packet
+// needs comes first, so that it lies together.
 type Env struct {
-	Prof    *Profile
-	Drv     Driver
-	Keys    *mr.Table
-	Scatter *mr.Batch  // writes to memory that wait for the end of the burst
-	Faults  []mr.Fault // of writes that had to be done in the middle of a burst
-	Ctr     Counters
-
-	// GIDs is the port's GID table, MTU its active MTU, Limits what may be asked for.
-	// Sources has the addresses that packets are sent from: those of the table, and at
-	// an entry that became empty while it was in use, what was there before.
-	GIDs    []ib.GID
-	Sources []ib.GID
-	MTU     ib.MTU
-	Limits  Limits
-
+	*Room
+	Prof *Profile
+	Keys *mr.Table
 	// Now is the instant of the input that is being processed; the owner sets it. Only
 	// records of what happened use it.
 	Now vtime.Time
@@ -36,18 +34,27 @@ type Env struct {
 	Congestion *dcqcn.Params
 	// Observer is told what becomes of work requests; nil in ordinary use.
 	Observer Observer
-	// Judge is asked about a peer that does not answer; nil: it has failed. See [Plea].
-	Judge func(now vtime.Time, p Plea) Verdict
+	MTU      ib.MTU // active_mtu
+	tell     bool   // keep shown
 	// Poison fills the undefined half of the network header that datagram receives store
 	// over IPv4; completion queues poison completions themselves.
 	Poison bool
 
-	events  []Event
-	tell    bool     // keep shown
-	shown   []*cq.CQ // queues with completions that Publish showed, if somebody asks
-	dirty   []*cq.CQ // queues with staged completions
-	segs    []mr.Seg
-	scratch []byte // small values on their way to memory; see Flush
+	dirty  []*cq.CQ // queues with staged completions
+	events []Event
+	shown  []*cq.CQ   // queues with completions that Publish showed, if somebody asks
+	Faults []mr.Fault // of writes that had to be done in the middle of a burst
+
+	// Sources has the addresses that packets are sent from: those of the port's GID table,
+	// and at an entry that became empty while it was in use, what was there before.
+	Sources []ib.GID
+	Ctr     Counters
+
+	GIDs   []ib.GID // the port's GID table
+	Drv    Driver
+	Limits Limits // what may be asked for
+	// Judge is asked about a peer that does not answer; nil: it has failed. See [Plea].
+	Judge func(now vtime.Time, p Plea) Verdict
 }
 
 // scratchBytes is the size of a chunk of scratch space.
@@ -195,16 +202,21 @@ func (e *Env) Staged() bool { return len(e.dirty) > 0 }
 
 // Counters count what a device did. Names follow the counters that rxe shows in
 // sysfs where it has them.
+//
+// Those that count in ordinary traffic come first.
 type Counters struct {
 	SentPackets, SentBytes         uint64 // sent_pkts; payload bytes
 	RcvdPackets, RcvdBytes         uint64 // rcvd_pkts
+	AckDeferred                    uint64 // ack_deferred: ACKs merged into a later one
+	Completions                    uint64
+	SendsPosted, RecvsPosted       uint64
+	MessagesSent, MessagesReceived uint64
 	DuplicateRequest               uint64 // duplicate_request
 	OutOfSeqRequest                uint64 // out_of_seq_request
 	RcvdRNRNAK                     uint64 // rcvd_rnr_err
 	SentRNRNAK                     uint64 // send_rnr_err
 	RcvdSeqNAK                     uint64 // rcvd_seq_err
 	SentNAK                        uint64 // NAKs sent, sequence errors included
-	AckDeferred                    uint64 // ack_deferred: ACKs merged into a later one
 	RetryTimeout                   uint64 // ACK timeouts
 	TimeoutNanos, RNRNanos         uint64 // time spent waiting for ACK timeouts and because of RNR NAKs, over all QPs
 	RetransPackets                 uint64 // packets sent again
@@ -213,10 +225,8 @@ type Counters struct {
 	RNRRetryExceeded               uint64 // retry_rnr_exceeded_err
 	LostResponse                   uint64 // READ or atomic responses found missing
 	SendErrors                     uint64 // send_err: local errors of send WQEs
-	Completions, CQOverflow        uint64
+	CQOverflow                     uint64
 	AsyncEvents                    uint64
-	SendsPosted, RecvsPosted       uint64
-	MessagesSent, MessagesReceived uint64
 	MemoryFaults                   uint64
 	ECNMarked                      uint64 // np_ecn_marked_roce_packets: marked data received (with congestion control)
 	SentCNP, HandledCNP            uint64 // np_cnp_sent, rp_cnp_handled

@@ -126,6 +126,17 @@ func ProfileByName(name string) (p Profile, ok bool) {
 	return Profile{}, false
 }
 
+// Shared returns a profile that equals p: one of the three if it is one of them, so that all
+// devices of one kind read the same memory. p must not change any more.
+func (p *Profile) Shared() *Profile {
+	for _, q := range []*Profile{&ProfileIBTA, &ProfileRDMAVT, &ProfileRXE} {
+		if *p == *q {
+			return q
+		}
+	}
+	return p
+}
+
 // ackTimeout returns the retransmission timeout of a 5-bit code; ok is false if the
 // profile never times out.
 func (p *Profile) ackTimeout(code uint8) (d time.Duration, ok bool) {

@@ -96,7 +96,7 @@ func wantTable(t testing.TB) map[move]row {
 
 func newQP(t testing.TB, typ ib.QPType) *qp.QP {
 	prof := qp.ProfileIBTA
-	env := &qp.Env{Prof: &prof, Keys: mr.NewTable(16, 0), Scatter: &mr.Batch{}, GIDs: []ib.GID{ib.GIDFromIPv4(10, 0, 0, 1)}, MTU: ib.MTU4096,
+	env := &qp.Env{Prof: &prof, Keys: mr.NewTable(16, 0), Room: new(qp.Room), GIDs: []ib.GID{ib.GIDFromIPv4(10, 0, 0, 1)}, MTU: ib.MTU4096,
 		Limits: qp.Limits{MaxQPWR: 8, MaxSGE: 2, MaxInline: 64, MaxQPRdAtom: 4, MaxQPInitRdAt: 4, MaxMsgBytes: ib.MaxMsgBytes, WindowPackets: 16}}
 	c := cq.New(64, nil, true)
 	return qp.New(env, 0x20, 1, &qp.InitAttr{SendCQ: c, RecvCQ: c, Type: typ, Cap: qp.Cap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2}})

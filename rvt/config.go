@@ -46,6 +46,9 @@ type Config struct {
 	Judge func(now vtime.Time, p qp.Plea) qp.Verdict
 	// Observer is told what becomes of work requests; nil in ordinary use.
 	Observer qp.Observer
+	// Room is shared with other devices of the owner, of which one at a time is between an
+	// input and its Commit; nil: the device has one of its own.
+	Room *qp.Room
 	// Guard watches the program, and is the Observer then; nil in ordinary use.
 	Guard Guard
 }

@@ -23,16 +23,20 @@ type Event = qp.Event
 // Outbox collects packets to send.
 type Outbox = qp.Outbox
 
-// Device (kernel: rvt_dev_info) is one adapter with one port.
+// Device (kernel: rvt_dev_info) is one adapter with one port. What each packet needs comes
+// first.
 type Device struct {
-	cfg     Config
-	env     qp.Env
-	scatter mr.Batch
+	portUp bool
+	recent *qp.QP // whose packet came last, if it is in qps
+	// Run queue of QPs that may have something to send, first in, first out.
+	runHead, runTail *qp.QP
+	timers           timerHeap
+	qps              map[ib.QPN]*qp.QP
+	env              qp.Env
 
+	cfg     Config
 	pds     map[mr.PD]*PD
 	nextPD  mr.PD
-	qps     map[ib.QPN]*qp.QP
-	recent  *qp.QP // whose packet came last, if it is in qps
 	nextQPN ib.QPN
 	handles uint32
 	cqs     int
@@ -40,11 +44,6 @@ type Device struct {
 	mrs     []*MR // live regions, for the search when one is deregistered
 	mcast   map[ib.GID][]*qp.QP
 	ahs     map[uint8]int // live address handles by the GID index that they name
-
-	// Run queue of QPs that may have something to send, first in, first out.
-	runHead, runTail *qp.QP
-	timers           timerHeap
-	portUp           bool
 }
 
 // PD (kernel: rvt_pd) is a protection domain. A QP, SRQ, region or window that belongs
@@ -76,9 +75,13 @@ func New(cfg Config) (*Device, error) {
 	keys.InvalidateAny = cfg.Profile.InvalidateAny
 	keys.RemoteRKeyOnly = cfg.Driver.RemoteRKeyOnly
 	l := cfg.Limits
+	room := cfg.Room
+	if room == nil {
+		room = new(qp.Room)
+	}
 	d.env = qp.Env{
 		Observer: cfg.Observer, Judge: cfg.Judge, Poison: cfg.Poison, Congestion: cfg.Congestion,
-		Prof: &d.cfg.Profile, Drv: cfg.Driver, Keys: keys, Scatter: &d.scatter, GIDs: slices.Clone(cfg.GIDs), Sources: slices.Clone(cfg.GIDs), MTU: cfg.MTU,
+		Prof: d.cfg.Profile.Shared(), Drv: cfg.Driver, Keys: keys, Room: room, GIDs: slices.Clone(cfg.GIDs), Sources: slices.Clone(cfg.GIDs), MTU: cfg.MTU,
 		Limits: qp.Limits{MaxQPWR: l.MaxQPWR, MaxSGE: l.MaxSGE, MaxInline: l.MaxInline, MaxQPRdAtom: l.MaxQPRdAtom, MaxQPInitRdAt: l.MaxQPInitRdAtom, MaxMsgBytes: l.MaxMsgBytes, WindowPackets: l.WindowPackets},
 	}
 	if d.nextQPN = cfg.StartQPN; d.nextQPN == 0 {

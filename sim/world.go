@@ -65,26 +65,26 @@ type EventDriven interface{ EventDriven() bool }
 // at its deadline, after [World.Touch], and as long as it does something.
 type CompletionDriven interface{ CompletionDriven() bool }
 
-// Node is one device in a world.
+// Node is one device in a world. What each event needs comes first.
 type Node struct {
-	Dev  *rvt.Device
-	Name string
+	Dev *rvt.Device
 	// Index is the node's place in the network and in World.Nodes.
-	Index mem.NodeIndex
-	// Events counts the asynchronous events that belong to no application.
-	Events [ib.EventWQFatal + 1]uint64
-
-	polled  []*appSlot       // not EventDriven, in the order they came
-	due     int              // of these, how many are to be stepped
-	eager   int              // of these, how many are stepped on every event
-	ready   []*appSlot       // of the others, those to be stepped
-	driven  []*appSlot       // all of the others
-	slots   map[App]*appSlot // all; looked up only
-	watched []*qp.QP
+	Index   mem.NodeIndex
+	dead    bool
 	wakeAt  vtime.Time // key in World.timers: may be early, never late
 	heapPos int        // -1 if absent
-	dead    bool
-	past    qp.Counters // of devices before a restart
+	due     int        // of polled, how many are to be stepped
+	eager   int        // of polled, how many are stepped on every event
+	polled  []*appSlot // not EventDriven, in the order they came
+	ready   []*appSlot // of the others, those to be stepped
+	driven  []*appSlot // all of the others
+
+	Name    string
+	slots   map[App]*appSlot // all; looked up only
+	watched []*qp.QP
+	// Events counts the asynchronous events that belong to no application.
+	Events [ib.EventWQFatal + 1]uint64
+	past   qp.Counters // of devices before a restart
 	// generation counts restarts.
 	generation int
 	lost       uint64 // packets that came after its death
@@ -122,6 +122,7 @@ type World struct {
 	gather  mr.Batch
 	buf     []byte
 	events  [64]rvt.Event
+	room    qp.Room
 	scratch workload.Scratch
 }
 
@@ -158,6 +159,9 @@ func (w *World) AddNode(cfg rvt.Config) (*Node, error) {
 		return nil, fmt.Errorf("sim: a world has at most %d nodes", MaxNodes)
 	}
 	cfg.Seed = fabric.Mix(w.cfg.Seed, cfg.Seed+uint64(len(w.nodes)))
+	if cfg.Room == nil {
+		cfg.Room = &w.room
+	}
 	dev, err := rvt.New(cfg)
 	if err != nil {
 		return nil, err
