@@ -24,6 +24,7 @@ HOSTILE  ?= 10m
 MUTANTS  ?= 200
 PAIRS    ?= 5
 ACCEL    ?= tcg
+WIRE     ?= memory
 # The first of the seeds: new with each commit, the same for everybody who has that commit.
 SEED     ?= $(shell printf '0x%.8s' "$$(git rev-parse HEAD 2>/dev/null || echo 1)")
 
@@ -123,7 +124,7 @@ hostile: ## programs that misbehave, HOSTILE for each ABI, with SEED
 
 .PHONY: bench
 bench: build ## unmodified perftest against UCX and libfabric over TCP, in PAIRS pairs; appends to BENCHMARKS.md
-	go run ./tools/versus -pairs $(PAIRS)
+	go run ./tools/versus -pairs $(PAIRS) -wire $(WIRE)
 
 .PHONY: bench-daemon
 bench-daemon: build ## the same, and with the engine in the daemon as well
@@ -135,7 +136,7 @@ bench-rxe: build ## unmodified perftest against Linux soft-RoCE, both in one vir
 
 .PHONY: bench-scaling
 bench-scaling: build ## many queue pairs, many programs, quiet and idle ones, in PAIRS rounds
-	go run ./tools/versus -scaling -pairs $(PAIRS)
+	go run ./tools/versus -scaling -pairs $(PAIRS) -wire $(WIRE)
 
 .PHONY: microbench
 microbench: ## Go benchmarks into out/bench.txt (BENCH=pattern, COUNT=repetitions for benchstat)

@@ -82,8 +82,8 @@ var measures = []measure{
 	bandwidth("read 64 KiB to tag", "ib_read_bw", "65536", 10000, tag, 1.5),
 	bandwidth("send 1 MiB to tag", "ib_send_bw", "1048576", 1000, tag, 1.5),
 	bandwidth("read 1 MiB to tag", "ib_read_bw", "1048576", 1000, tag, 1.5),
-	{name: "send rate 64 B to tag", perf: "ib_send_bw -s 64 -n 100000", messages: 100000, column: rate,
-		ucx: "-t tag_bw -s 64 -n 100000", ucxCol: ucxRate, unit: "M/s", limit: 4},
+	{name: "send rate 64 B to tag", perf: "ib_send_bw -s 64 -n 500000", messages: 500000, column: rate,
+		ucx: "-t tag_bw -s 64 -n 500000", ucxCol: ucxRate, unit: "M/s", limit: 4},
 }
 
 type bench struct {
@@ -102,6 +102,7 @@ type options struct {
 	softRoCE       bool
 	scaling        bool
 	accel          string
+	wire           string
 }
 
 func main() {
@@ -114,6 +115,7 @@ func main() {
 	flag.BoolVar(&o.softRoCE, "softroce", false, "measure against Linux soft-RoCE instead, both in one virtual machine")
 	flag.BoolVar(&o.scaling, "scaling", false, "measure many queue pairs and programs, quiet ones and idle ones")
 	flag.StringVar(&o.accel, "accel", "tcg", "what runs that machine's processors: tcg or kvm")
+	flag.StringVar(&o.wire, "wire", "memory", "what carries our packets: memory or udp, as in rvtsim up --wire")
 	flag.Parse()
 	what := run
 	switch {
@@ -134,7 +136,7 @@ func run(o *options) error {
 			return fmt.Errorf("%w (Debian: perftest, ucx-utils)", err)
 		}
 	}
-	b, err := newBench(o.bin)
+	b, err := newBench(o)
 	if err != nil {
 		return err
 	}
@@ -152,8 +154,8 @@ func run(o *options) error {
 		w.AppendRow(row)
 		fmt.Fprintln(os.Stderr, row...)
 	}
-	about := fmt.Sprintf("%s; %d pairs of each, smallest and largest figure in brackets; %d runs on a machine that was not calm. Calls are those of both sides that moved packets; a poll in vain is one, too.",
-		machine(), o.pairs, b.restive)
+	about := fmt.Sprintf("Our packets by %s. %s; %d pairs of each, smallest and largest figure in brackets; %d runs on a machine that was not calm. Calls are those of both sides that moved packets; a poll in vain is one, too.",
+		o.wire, machine(), o.pairs, b.restive)
 	return publish(w, about, o.out)
 }
 
@@ -316,8 +318,8 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-func newBench(bin string) (*bench, error) {
-	bin, err := filepath.Abs(bin)
+func newBench(o *options) (*bench, error) {
+	bin, err := filepath.Abs(o.bin)
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +329,7 @@ func newBench(bin string) (*bench, error) {
 	}
 	b.env = append(os.Environ(), "XDG_RUNTIME_DIR="+b.dir)
 	n := os.Getpid()
-	args := []string{"up", "--nodes", "2"}
+	args := []string{"up", "--nodes", "2", "--wire", o.wire}
 	for i := range b.addr {
 		b.addr[i] = fmt.Sprintf("127.%d.%d.%d", 2+(n>>14)%90, (n>>7)&127, 1+(2*n+i)%254)
 		args = append(args, "--listen", fmt.Sprintf("n%d=%s", i+1, b.addr[i]))

@@ -44,7 +44,7 @@ var families = []family{
 
 // runScaling prints the table and appends it to the file.
 func runScaling(o *options) error {
-	b, err := newBench(o.bin)
+	b, err := newBench(o)
 	if err != nil {
 		return err
 	}
