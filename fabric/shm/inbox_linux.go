@@ -113,11 +113,12 @@ func (in *Inbox) waiting(lanes []*inLane, seen uint32) bool {
 	return false
 }
 
-// look finds lanes that somebody has begun to write to. They are fresh until adopt.
-func (in *Inbox) look() {
+// look finds lanes that somebody has begun to write to. They are fresh until adopt. It
+// reports whether there was anything new, be it a lane that cannot be mapped.
+func (in *Inbox) look() (changed bool) {
 	now := in.head.changes.Load()
 	if now == in.seen {
-		return
+		return false
 	}
 	in.seen = now
 	for w := range in.has {
@@ -138,6 +139,7 @@ func (in *Inbox) look() {
 			in.fresh = append(in.fresh, l)
 		}
 	}
+	return true
 }
 
 // adopt begins to read the fresh lanes.

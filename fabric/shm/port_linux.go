@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +26,8 @@ type Peer struct {
 }
 
 // Port is a port with lanes. ReadBatch, WriteBatch, Counters and Join belong to the port's
-// owner. Wait and Nap may run beside them in one other goroutine; Wake, Close and
-// Reaches may be called from anywhere.
+// owner. Wait and Nap may run beside them in one other goroutine, and so may Reaches, but
+// not beside Join. Wake and Close may be called from anywhere.
 type Port struct {
 	Sockets
 	inbox *Inbox
@@ -34,6 +35,7 @@ type Port struct {
 	clock func() vtime.Time
 
 	lanes   atomic.Pointer[map[Peer]*Lane]
+	dead    []*Lane           // whose readers have ended; closed by the next Join
 	met     map[Peer]struct{} // without a lane
 	unknown chan Peer
 	to      Peer // the latest peer, and the lane to it
@@ -79,17 +81,25 @@ func (p *Port) Reaches(to Peer) bool {
 
 // Join makes l the way to a peer. The port takes it over, and gives up the one that it had.
 func (p *Port) Join(to Peer, l *Lane) {
-	old := *p.lanes.Load()
-	next := make(map[Peer]*Lane, len(old)+1)
-	for k, v := range old {
-		next[k] = v
+	if old := p.replace(to, l); old != nil {
+		p.dead = append(p.dead, old)
 	}
-	if was := next[to]; was != nil {
-		was.close()
+	for _, d := range p.dead {
+		d.close()
 	}
-	next[to] = l
-	p.lanes.Store(&next)
+	p.dead = nil
 	p.to, p.lane = Peer{}, nil
+}
+
+// replace makes l the way to a peer, nil none, and returns what it was.
+func (p *Port) replace(to Peer, l *Lane) (old *Lane) {
+	next := maps.Clone(*p.lanes.Load())
+	old = next[to]
+	if next[to] = l; l == nil {
+		delete(next, to)
+	}
+	p.lanes.Store(&next)
+	return old
 }
 
 const (
@@ -109,7 +119,7 @@ const (
 // ReadBatch implements fabric.Port.
 func (p *Port) ReadBatch(dst []fabric.Datagram) (int, error) {
 	p.inbox.release()
-	if p.inbox.look(); len(p.inbox.fresh) > 0 {
+	if p.inbox.look() || len(p.inbox.fresh) > 0 {
 		// Until now its writer has used the sockets. What it sent there comes first.
 		if n, err := p.Sockets.ReadBatch(dst); n > 0 || err != nil {
 			return n, err
@@ -154,6 +164,13 @@ func (p *Port) laneTo(d *fabric.Datagram) *Lane {
 		if p.lane == nil {
 			p.meet(to)
 		}
+	}
+	if p.lane != nil && p.lane.Gone() {
+		// Another program may have the seat. What it cannot know is lost at the sockets.
+		p.dead = append(p.dead, p.replace(p.to, nil))
+		p.lane = nil
+		delete(p.met, p.to)
+		p.meet(p.to)
 	}
 	return p.lane
 }

@@ -244,7 +244,8 @@ func TestQuietLanesStayShort(t *testing.T) {
 	require.Greater(t, l.tail, uint64(4*laneBytes), "again and again")
 }
 
-// TestReaderThatHasEnded: what is for it is lost at once, and its peer asks for another way.
+// TestReaderThatHasEnded: what is for it goes to the sockets, and whoever has its seat may get
+// a lane.
 func TestReaderThatHasEnded(t *testing.T) {
 	a, b := newEnd(t, 1), newEnd(t, 2)
 	a.connect(t, b, 1, 0)
@@ -259,6 +260,14 @@ func TestReaderThatHasEnded(t *testing.T) {
 	n, err := a.WriteBatch(batch)
 	require.NoError(t, err)
 	require.Equal(t, len(batch), n)
+	require.Len(t, a.sockets.sent, len(batch), "who sits there now is reached as before")
+	require.Equal(t, to, <-a.Unknown(), "and may be asked for its inbox")
+
+	c := newEnd(t, 2)
+	a.connect(t, c, 1, 0)
+	_, err = a.WriteBatch(batch[:3])
+	require.NoError(t, err)
+	require.Len(t, c.read(t, 8), 3)
 }
 
 // TestWriterThatDiesInAPacket: who gets its lane afterwards begins where it had published.
