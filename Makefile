@@ -109,9 +109,9 @@ interop: ## everything against Linux soft-RoCE in an emulated machine, as a tabl
 	@$(PHASE) "interoperation with soft-RoCE" out/interop.test -interop.full -test.timeout 30m
 
 .PHONY: programs
-programs: deps ## foreign programs in every combination, with the engine in both places; slow
-	@for host in daemon program; do $(PHASE) "foreign programs, engine in the $$host" \
-		$(GOTEST) -count=1 -timeout 30m ./tests/front -front.full -front.engine $$host; done
+programs: deps ## foreign programs in every combination, with the engine in both places and by both wires; slow
+	@for how in daemon/udp program/memory program/udp; do $(PHASE) "foreign programs, engine in the $${how%/*}, packets by $${how#*/}" \
+		$(GOTEST) -count=1 -timeout 30m ./tests/front -front.full -front.engine $${how%/*} -front.wire $${how#*/}; done
 	@$(PHASE) "pyverbs" $(GOTEST) -count=1 -timeout 30m ./tests/pyverbs -pyverbs.full
 
 .PHONY: deaths
