@@ -151,6 +151,13 @@ func TestFailureModes(t *testing.T) {
 		w.At(soon, func(vtime.Time) { require.NoError(t, w.ModifyToError(w.Nodes()[0], f.Client.QPs()[0])) })
 		finish(w, f, ib.WCWRFlushErr)
 	})
+	t.Run("modify to SQD, and to ERR when all is quiet", func(t *testing.T) {
+		w, f := setup(nil)
+		client, q := w.Nodes()[0], f.Client.QPs()[0]
+		w.At(soon, func(vtime.Time) { require.True(t, w.Modify(client, q, ib.StateRTS, ib.StateSQD)) })
+		w.At(soon.Add(time.Second), func(vtime.Time) { require.NoError(t, w.ModifyToError(client, q)) })
+		finish(w, f, ib.WCWRFlushErr)
+	})
 	t.Run("receiver pauses", func(t *testing.T) {
 		w, f := setup(func(s *workload.Spec) { s.RecvDepth = 2; s.RNRRetry = 7 })
 		w.At(soon, func(vtime.Time) { f.Server.Pause() })

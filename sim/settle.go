@@ -18,7 +18,8 @@ func (w *World) settle(n *Node) {
 		busy := w.stepApps(n)
 		busy = w.emit(n) || busy
 		w.notice(n)
-		if !busy && !n.Dev.HasEvents() || n.quiet() {
+		// A program may be due though nothing was sent: for work that was flushed.
+		if !busy && !n.Dev.HasEvents() && n.due == 0 || n.quiet() {
 			break
 		}
 		if round == maxRounds {
