@@ -2,7 +2,6 @@ package rvt
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -168,11 +167,7 @@ func TestAlternatePortIsChecked(t *testing.T) {
 //
 // req: CC-RP-01
 func TestResetForgetsTheRate(t *testing.T) {
-	p := dcqcn.Default(10e9)
-	p.RateTimer, p.AlphaTimer = time.Hour, time.Hour
-	a, b, q, _ := rcPair(t, func(c *Config) { c.Congestion = &p })
-	cnp := wire.Packet{Opcode: ib.OpcodeCNP, BECN: true, DestQP: q.QPN, PKey: ib.PKeyDefault}
-	require.Equal(t, wire.DropNone, a.d.Receive(0, &wire.Path{Src: b.gid, Dst: a.gid}, &cnp))
+	a, _, q, _, _ := limitedPair(t)
 	require.True(t, q.Flow().Limited())
 	require.NoError(t, a.d.ModifyQP(0, q, &qp.Attr{State: ib.StateReset}, ib.AttrState))
 	require.False(t, q.Flow().Limited())

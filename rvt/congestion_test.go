@@ -8,10 +8,22 @@ import (
 
 	"github.com/rvtsim/rvtsim/dcqcn"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
+
+// limitedPair returns a pair whose first queue pair was told of congestion, and will not
+// forget it.
+func limitedPair(t *testing.T) (a, b *host, qa, qb *qp.QP, p *dcqcn.Params) {
+	d := dcqcn.Default(10e9)
+	d.RateTimer, d.AlphaTimer = time.Hour, time.Hour
+	a, b, qa, qb = rcPair(t, func(c *Config) { c.Congestion = &d })
+	cnp := wire.Packet{Opcode: ib.OpcodeCNP, BECN: true, DestQP: qa.QPN, PKey: ib.PKeyDefault}
+	require.Equal(t, wire.DropNone, a.d.Receive(0, &wire.Path{Src: b.gid, Dst: a.gid}, &cnp))
+	return a, b, qa, qb, &d
+}
 
 // TestPacedSender: behind a packet of a limited queue pair the next request, or packet of a
 // READ response, waits for its time on the wire, and the deadline says until when. An
@@ -19,12 +31,8 @@ import (
 //
 // req: CC-MARK-01 CC-PACE-01 CC-PACE-02
 func TestPacedSender(t *testing.T) {
-	p := dcqcn.Default(10e9)
-	p.RateTimer, p.AlphaTimer = time.Hour, time.Hour
-	a, b, q, peer := rcPair(t, func(c *Config) { c.Congestion = &p })
-	cnp := wire.Packet{Opcode: ib.OpcodeCNP, BECN: true, DestQP: q.QPN, PKey: ib.PKeyDefault}
-	require.Equal(t, wire.DropNone, a.d.Receive(0, &wire.Path{Src: b.gid, Dst: a.gid}, &cnp))
-	require.EqualValues(t, 5e9, q.Flow().Rate(&p))
+	a, b, q, peer, p := limitedPair(t)
+	require.EqualValues(t, 5e9, q.Flow().Rate(p))
 	for i := range 2 {
 		_, err := a.d.PostSend(q, []swqe.SendWR{{WRID: uint64(i), Opcode: ib.WRRDMAWrite, SGL: a.sge(0, 1000), RemoteAddr: bufBase, RKey: b.mr.RKey}})
 		require.NoError(t, err)

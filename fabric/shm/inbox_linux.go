@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -215,13 +216,13 @@ func (l *inLane) read(dst []fabric.Datagram, known *wire.ICRCPrefixes, c *fabric
 // accept checks one record and counts it.
 func (l *inLane) accept(b []byte, d *fabric.Datagram, known *wire.ICRCPrefixes, c *fabric.PortCounters) bool {
 	buf := b[recordHead:len(b):len(b)]
-	if len(buf) < minPacket {
+	if len(buf) < fabric.MinDatagramBytes {
 		c.RxTooShort++
 		return false
 	}
 	*d = fabric.Datagram{Path: pathOf(b), Buf: buf}
 	body := len(buf) - wire.ICRCBytes
-	if known.Of(&d.Path, body).ICRC(0, buf[:body]) != icrcOf(buf[body:]) {
+	if known.Of(&d.Path, body).ICRC(0, buf[:body]) != binary.LittleEndian.Uint32(buf[body:]) {
 		c.RxBadICRC++
 		return false
 	}

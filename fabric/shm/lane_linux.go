@@ -10,13 +10,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/internal/fdspace"
 	"github.com/rvtsim/rvtsim/vtime"
-	"github.com/rvtsim/rvtsim/wire"
 )
-
-// minPacket is a BTH and an ICRC.
-const minPacket = 12 + wire.ICRCBytes
-
-func icrcOf(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 
 // patience is how long a lane may be full, with nothing taken out of it, until what is for
 // it is lost. A reader that wants its processor back after a while has it by then.

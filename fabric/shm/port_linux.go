@@ -156,7 +156,7 @@ func (p *Port) ReadBatch(dst []fabric.Datagram) (int, error) {
 
 // laneTo returns the lane for a packet, nil if the sockets have to take it.
 func (p *Port) laneTo(d *fabric.Datagram) *Lane {
-	if len(d.Buf) < minPacket || len(d.Buf) > maxPacket {
+	if len(d.Buf) < fabric.MinDatagramBytes || len(d.Buf) > maxPacket {
 		return nil
 	}
 	if to := (Peer{d.Path.Dst, d.Buf[5]}); to != p.to {
@@ -225,7 +225,7 @@ func (p *Port) send(l *Lane, src []fabric.Datagram) (n int) {
 		if b == nil {
 			break
 		}
-		p.seal(&src[n])
+		fabric.Seal(&src[n], p.LocalGID(), p.sport, 0, &p.txKnown)
 		putRecord(b, &src[n])
 		n++
 	}
@@ -244,23 +244,6 @@ func (p *Port) send(l *Lane, src []fabric.Datagram) (n int) {
 	}
 	return n
 }
-
-// seal completes a path as the sockets would, and writes the ICRC.
-func (p *Port) seal(d *fabric.Datagram) {
-	d.Path.Src, d.Path.SPort = p.LocalGID(), p.sport
-	d.Path.IPID, d.Path.FlowLabel = 0, 0
-	if d.Path.HopLimit == 0 {
-		d.Path.HopLimit = defaultHopLimit
-	}
-	body := len(d.Buf) - wire.ICRCBytes
-	crc := p.txKnown.Of(&d.Path, body).ICRC(0, d.Buf[:body])
-	if d.BadICRC {
-		crc = ^crc
-	}
-	wire.PutICRC(d.Buf[body:], crc)
-}
-
-const defaultHopLimit = 64
 
 // Wait implements fabric.Waiter.
 func (p *Port) Wait(d time.Duration) error {

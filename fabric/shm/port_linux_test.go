@@ -445,7 +445,7 @@ func FuzzHostileLane(f *testing.F) {
 		l.head.tail.Store(tail)
 		for range 8 {
 			for _, d := range b.read(t, 16) {
-				require.GreaterOrEqual(t, len(d.Buf), minPacket)
+				require.GreaterOrEqual(t, len(d.Buf), fabric.MinDatagramBytes)
 				require.LessOrEqual(t, len(d.Buf), maxPacket)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
@@ -63,15 +64,14 @@ const (
 	// train up itself, on loopback too, which costs what the train should save.
 	maxTrainBytes = 65536 - 96
 	// MinDatagramBytes is a BTH and an ICRC.
-	MinDatagramBytes = 12 + 4
+	MinDatagramBytes = fabric.MinDatagramBytes
 	// MaxGroups is the most multicast groups that one port joins.
 	MaxGroups = 64
 
 	// batchSize is what BatchSize returns on Linux, and the largest number of
 	// messages in one system call.
-	batchSize = 128
-	// defaultHopLimit is what packets carry if the path does not say.
-	defaultHopLimit = 64
+	batchSize       = 128
+	defaultHopLimit = fabric.DefaultHopLimit
 )
 
 // Config describes a port. Start from [DefaultConfig] and set at least Local.

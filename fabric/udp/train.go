@@ -96,22 +96,7 @@ func segmentCount(bytes, segBytes int) int {
 // seal completes the paths of a train's datagrams with what the socket will send and
 // writes their ICRCs. The identification of segment i is i.
 func seal(src []fabric.Datagram, t train, local ib.GID, sport uint16, known *wire.ICRCPrefixes) {
-	v4 := local.IsIPv4()
 	for i := range src[t.first : t.first+t.count] {
-		d := &src[t.first+i]
-		d.Path.Src, d.Path.SPort = local, sport
-		d.Path.IPID, d.Path.FlowLabel = 0, 0
-		if d.Path.HopLimit == 0 {
-			d.Path.HopLimit = defaultHopLimit
-		}
-		if v4 {
-			d.Path.IPID = uint16(i)
-		}
-		body := len(d.Buf) - wire.ICRCBytes
-		crc := known.Of(&d.Path, body).ICRC(d.Path.IPID, d.Buf[:body])
-		if d.BadICRC {
-			crc = ^crc
-		}
-		wire.PutICRC(d.Buf[body:], crc)
+		fabric.Seal(&src[t.first+i], local, sport, uint16(i), known)
 	}
 }

@@ -101,7 +101,7 @@ func (e *Engine) start(granted []byte, port int) error {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	e.peers = &peers{ask: e.askDaemon, self: peer{p.LocalGID(), g.Seat.Index}}
+	e.peers = &peers{ask: e.askDaemon, self: peer{GID: p.LocalGID(), Seat: uint8(g.Seat.Index)}}
 	e.h = newHosted(g.Node, newDesk(log), nil, news{peers: e.peers})
 	e.h.seat = g.Seat
 	if g.Lanes {

@@ -85,11 +85,12 @@ func (p *program) closeInbox() {
 
 // reach serves REACH: which inbox belongs to a destination.
 func (c *conn) reach(rq *request) error {
-	if c.prog == nil || len(rq.data) != len(ib.GID{}) {
+	peer, ok := askedAbout(rq)
+	if c.prog == nil || !ok {
 		return c.fail(ib.Errno(unix.EPROTO))
 	}
 	r := reply{kind: repReached, token: rq.token, errno: ib.Errno(unix.ENOENT)}
-	to := c.d.seatedAt(peer{gid: ib.GID(rq.data), seat: int(rq.index)})
+	to := c.d.seatedAt(peer)
 	// Who has an inbox can look into all its lanes, so strangers get none.
 	if to == nil || to.c.uid != c.uid || c.prog.lane < 0 || c.d.cfg.Wire == WireUDP {
 		return c.send(&r)
@@ -188,8 +189,9 @@ func (l *lanes) reach(e *Engine, to shm.Peer) {
 		return
 	}
 	l.asked++
-	rq := request{op: opReach, token: l.asked, index: uint32(to.Seat), data: to.GID[:]}
-	if e.ctl.send(appendRequest(nil, &rq), nil) != nil {
+	rq := about(opReach, to)
+	rq.token = l.asked
+	if e.ctl.send(appendRequest(nil, rq), nil) != nil {
 		return
 	}
 	late := time.NewTimer(reachFor)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rvtsim/rvtsim/fabric/shm"
 	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/qp"
@@ -25,10 +26,7 @@ import (
 // debugger, and waits for as long as it is.
 
 // peer is a program that hosts itself, as packets name it.
-type peer struct {
-	gid  ib.GID
-	seat int
-}
+type peer = shm.Peer
 
 // plight is how a peer is.
 type plight uint32
@@ -86,8 +84,8 @@ func (p *peers) judge(now vtime.Time, l qp.Plea) qp.Verdict {
 	if l.Late >= overslept {
 		return qp.Verdict{Again: true}
 	}
-	to := peer{l.Peer, int(l.QPN / udp.ShareQPNs)}
-	if to.seat == 0 || to == p.self {
+	to := peer{GID: l.Peer, Seat: uint8(l.QPN / udp.ShareQPNs)}
+	if to.Seat == 0 || to == p.self {
 		return qp.Verdict{} // a device in a daemon, or of another kind
 	}
 	p.mu.Lock()
@@ -168,28 +166,39 @@ func (p *peers) tell(now vtime.Time, to peer, s plight) {
 	in.state, in.open, in.answered = s, false, now
 }
 
+// about is a question about a peer, which askedAbout reads.
+func about(o op, to peer) *request {
+	return &request{op: o, index: uint32(to.Seat), data: to.GID[:]}
+}
+
+func askedAbout(rq *request) (to peer, ok bool) {
+	if len(rq.data) != len(to.GID) || rq.index > udp.MaxShares {
+		return to, false
+	}
+	return peer{GID: ib.GID(rq.data), Seat: uint8(rq.index)}, true
+}
+
 // askDaemon asks for an engine in a program. The answer comes to heard.
 func (e *Engine) askDaemon(to peer) {
-	_ = e.ctl.send(appendRequest(nil, &request{op: opPeer, index: uint32(to.seat), data: to.gid[:]}), nil)
+	_ = e.ctl.send(appendRequest(nil, about(opPeer, to)), nil)
 }
 
 // peer serves PEER: how is the program at that place?
 func (c *conn) peer(rq *request) error {
-	var to peer
-	if c.prog == nil || len(rq.data) != len(to.gid) {
+	to, ok := askedAbout(rq)
+	if c.prog == nil || !ok {
 		return c.fail(ib.Errno(unix.EPROTO))
 	}
-	to.gid, to.seat = ib.GID(rq.data), int(rq.index)
-	return c.send(&reply{kind: repHow, token: uint64(to.seat), bellOffset: uint64(c.d.plight(to)), out: to.gid[:]})
+	return c.send(&reply{kind: repHow, token: uint64(to.Seat), bellOffset: uint64(c.d.plight(to)), out: to.GID[:]})
 }
 
 // heard takes the answer to PEER, in the program.
 func (e *Engine) heard(b []byte) {
 	var to peer
-	if len(b) < repLen+len(to.gid) {
+	if len(b) < repLen+len(to.GID) {
 		return
 	}
-	to.gid, to.seat = ib.GID(b[repLen:repLen+len(to.gid)]), int(binary.LittleEndian.Uint64(b[8:]))
+	to.GID, to.Seat = ib.GID(b[repLen:repLen+len(to.GID)]), uint8(binary.LittleEndian.Uint64(b[8:]))
 	e.peers.tell(node.Now(), to, plight(binary.LittleEndian.Uint64(b[16:])))
 }
 
@@ -220,7 +229,7 @@ func (d *Daemon) seatedAt(to peer) *program {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for p := range d.programs {
-		if p.seat.Index == to.seat && p.h.udp.LocalGID() == to.gid {
+		if p.seat.Index == int(to.Seat) && p.h.udp.LocalGID() == to.GID {
 			return p
 		}
 	}

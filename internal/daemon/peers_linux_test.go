@@ -34,7 +34,7 @@ func newAsker(t *testing.T) *asker {
 
 var farSide = ib.GIDFromIPv4(10, 0, 0, 9)
 
-func there(seat int) peer { return peer{farSide, seat} }
+func there(seat uint8) peer { return peer{GID: farSide, Seat: seat} }
 
 func plea(seat int) qp.Plea { return qp.Plea{Peer: farSide, QPN: ib.QPN(seat*udp.ShareQPNs + 5)} }
 
