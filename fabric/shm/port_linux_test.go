@@ -59,6 +59,9 @@ func (s *sockets) Wait(d time.Duration) error {
 	_, err := unix.Poll(fds, int(d.Milliseconds()))
 	var b [8]byte
 	_, _ = unix.Read(s.event, b[:])
+	if err == unix.EINTR { // by the runtime's own signals; a Wait may end early
+		return nil
+	}
 	return err
 }
 
