@@ -85,8 +85,8 @@ func (p *peers) judge(now vtime.Time, l qp.Plea) qp.Verdict {
 		return qp.Verdict{Again: true}
 	}
 	to := peer{GID: l.Peer, Seat: uint8(l.QPN / udp.ShareQPNs)}
-	if to.Seat == 0 || to == p.self {
-		return qp.Verdict{} // a device in a daemon, or of another kind
+	if to.Seat == 0 || to.Seat > udp.MaxShares || to == p.self {
+		return qp.Verdict{} // a device in a daemon, of another kind, or a number that nobody has
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

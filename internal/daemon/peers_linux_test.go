@@ -125,8 +125,9 @@ func TestDaemonThatDoesNotAnswer(t *testing.T) {
 
 func TestNotAskedAbout(t *testing.T) {
 	a := newAsker(t)
-	a.says(0, fail) // the daemon's own device, or no device of ours
-	a.says(3, fail) // itself
+	a.says(0, fail)               // the daemon's own device, or no device of ours
+	a.says(3, fail)               // itself
+	a.says(udp.MaxShares+1, fail) // no program has that place, and the daemon refuses the question
 	l := plea(0)
 	l.Late = overslept
 	require.Equal(t, again, a.judge(a.now, l), "it was stopped itself")
