@@ -107,6 +107,11 @@ var causes = map[ib.Cause][]string{
 	ib.CauseRKeyQP: {
 		"A window of type 2 works for the queue pair that bound it only. Bind one for each connection, or use type 1.",
 	},
+	ib.CauseMessageCut: {
+		"Packets get lost on UC, and nobody sends them again. If it happens often: is the receiver's socket buffer or a switch too small for the rate? Is the path_mtu one that the network really carries?",
+		"A program that cannot do without the message needs RC, or numbers its messages and asks for those that are missing.",
+		"Packets of one connection must arrive in order: several paths to the peer (ECMP, bonding) may mix them.",
+	},
 	ib.CauseAtomicAlign: {
 		"Atomics work on 8 bytes at an address that is a multiple of 8.",
 	},

@@ -60,11 +60,11 @@ func Completion(wc *cq.WC, h *qp.History, peer *Peer) string {
 // QP tells what a queue pair remembers of failures, for reports without a completion.
 // It is empty if nothing failed.
 func QP(h *qp.History, peer *Peer) string {
-	if len(h.Failures) == 0 {
+	f := h.Ended()
+	if f == nil {
 		return ""
 	}
 	w := &writer{}
-	f := &h.Failures[len(h.Failures)-1]
 	if f.Kind == qp.FailedByVerb {
 		w.line(0, "Posted work of qp %v came back with WR_FLUSH_ERR.", h.QPN)
 	} else {
@@ -80,8 +80,8 @@ func QP(h *qp.History, peer *Peer) string {
 func known(c ib.Cause, p *Peer) ib.Cause {
 	switch c {
 	case ib.CauseNAKInvalidReq, ib.CauseNAKAccess, ib.CauseNAKOp:
-		if p != nil && p.QP != nil && len(p.QP.Failures) > 0 {
-			return p.QP.Failures[len(p.QP.Failures)-1].Cause
+		if p != nil && p.QP != nil && p.QP.Ended() != nil {
+			return p.QP.Ended().Cause
 		}
 	}
 	return c
@@ -199,6 +199,10 @@ func (w *writer) failure(h *qp.History, f *qp.Failure) {
 	case qp.FailedSend:
 		w.send(h, f)
 	case qp.FailedRecv:
+		if f.Abandoned() {
+			w.abandoned(h, f)
+			return
+		}
 		room := ", with room for " + bytes(f.Room) + ","
 		if f.Fault != ib.CauseNone {
 			room = "" // it was not counted
@@ -218,6 +222,25 @@ func (w *writer) failure(h *qp.History, f *qp.Failure) {
 		w.line(1, "A completion queue was full when the next completion came. That completion is lost, so the queue pair cannot go on.")
 	}
 	w.state(h, f)
+}
+
+// abandoned tells of a receive whose message was given up while the queue pair went on.
+func (w *writer) abandoned(h *qp.History, f *qp.Failure) {
+	from := "from " + far(&f.Attr)
+	if h.Type.IsDatagram() {
+		from = "of somebody"
+	}
+	w.line(1, "Receive wr %d of the shared queue, with room for %s, had been taken by a message %s that will never be complete.", f.WRID, bytes(f.Room), from)
+	if f.Cause == ib.CauseMessageCut {
+		w.line(1, "PSN %d was due, PSN %d came: what lies between was lost, or came in another order. Nothing is sent again on %v.", uint32(f.Expected), uint32(f.Request.PSN), h.Type)
+	}
+	w.request(f)
+	w.line(1, "What arrived of the message may be in its buffer; nothing says how much. The receive is yours again: post it to the shared queue.")
+	if h.State == f.To {
+		w.line(1, "The queue pair is still in %v and takes the next message.", h.State)
+	} else {
+		w.line(1, "The queue pair stayed in %v then, and is in %v now.", f.To, h.State)
+	}
 }
 
 // send tells the story of a send work request.
@@ -372,8 +395,7 @@ func (w *writer) peer(h *qp.History, f *qp.Failure, p *Peer) {
 	if o.NoRecvs > 0 {
 		w.line(1, "%s met an empty receive queue there.", plural(int(o.NoRecvs), "message"))
 	}
-	if n := len(o.Failures); n > 0 {
-		g := &o.Failures[n-1]
+	if g := o.Ended(); g != nil {
 		w.line(1, "What took it out of service: %s (0x%x).", strings.TrimPrefix(g.Cause.String(), "flushed: "), uint32(g.Cause))
 		if g.Kind == qp.FailedRecv || g.Kind == qp.FailedRequest {
 			w.request(g)

@@ -325,3 +325,24 @@ func TestNothingRemembered(t *testing.T) {
 	_, flushed = h.Find(&cq.WC{Status: ib.WCLocProtErr})
 	require.False(t, flushed)
 }
+
+// TestAbandoned: a receive that failed with its message alone has a story of its own, and is
+// not what a later end of the queue pair is put down to.
+// req: UC-07
+func TestAbandoned(t *testing.T) {
+	av := qp.Attr{DestQPN: 0x11, AV: ib.AV{DGID: ib.GIDFromIPv4(10, 0, 0, 1)}}
+	h := &qp.History{QPN: 0x21, Type: ib.QPTypeUC, State: ib.StateRTS, SRQ: true, Failures: []qp.Failure{{
+		Kind: qp.FailedRecv, WRID: 50, Status: ib.WCRemAbortErr, Cause: ib.CauseMessageCut, From: ib.StateRTS, To: ib.StateRTS, Attr: av,
+		Request: qp.Request{Opcode: ib.TransportUC | ib.OpSendLast, PSN: 102, Payload: 88}, Room: 600, Got: 256, Expected: 101}}}
+	wc := &cq.WC{WRID: 50, Status: ib.WCRemAbortErr, VendorErr: ib.CauseMessageCut}
+	golden(t, "abandoned", explain.Completion(wc, h, nil)+"\n")
+	require.Empty(t, explain.QP(h, nil), "nothing ended it")
+
+	h.State = ib.StateErr
+	verb := qp.Failure{Kind: qp.FailedByVerb, Cause: ib.CauseFlushModify, From: ib.StateRTS, To: ib.StateErr}
+	h.Failures = append([]qp.Failure{verb}, h.Failures...) // it was reset and used again between
+	require.Contains(t, explain.Completion(wc, h, nil), "The queue pair stayed in RTS then, and is in ERR now.")
+	f, flushed := h.Find(&cq.WC{WRID: 9, Status: ib.WCWRFlushErr, VendorErr: ib.CauseFlushModify})
+	require.True(t, flushed)
+	require.Equal(t, qp.FailedByVerb, f.Kind)
+}

@@ -48,6 +48,7 @@ const (
 	CauseRKeyAccess    Cause = 0x20e // the rkey does not give this right
 	CauseRKeyGone      Cause = 0x20f // the rkey was invalidated, or its window is not bound
 	CauseRKeyQP        Cause = 0x210 // the window of the rkey is bound by another QP
+	CauseMessageCut    Cause = 0x211 // UC: a packet of the message was lost, or overtaken
 
 	// Requester side, learned from the responder or from its silence.
 	CauseNAKInvalidReq  Cause = 0x301
@@ -104,6 +105,7 @@ var causeText = map[Cause]string{
 	CauseRKeyAccess:      "the rkey does not give the right to this operation",
 	CauseRKeyGone:        "the rkey was invalidated, or its memory window is not bound",
 	CauseRKeyQP:          "the rkey is of a memory window that another QP has bound",
+	CauseMessageCut:      "a packet of the message is missing",
 	CauseAtomicAlign:     "the atomic's remote address is not a multiple of 8",
 	CauseTooManyReads:    "more READs and atomics outstanding than max_dest_rd_atomic",
 	CauseInvalidateKey:   "SEND_WITH_INV names a key that cannot be invalidated",

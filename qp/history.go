@@ -52,9 +52,10 @@ type Failure struct {
 	InvRKey ib.RKey
 
 	// FailedRecv, FailedRequest: what the peer sent.
-	Request Request
-	Room    uint64 // FailedRecv: bytes the receive has room for
-	Got     uint64 // FailedRecv: bytes of the message before the last packet
+	Request  Request
+	Room     uint64 // FailedRecv: bytes the receive has room for
+	Got      uint64 // FailedRecv: bytes of the message before the last packet
+	Expected ib.PSN // FailedRecv of an abandoned message: the PSN that was due
 
 	// Extent is what the key that was used stands for: Entry's, or that of the peer's
 	// request. Zero if no memory has this key.
@@ -172,11 +173,21 @@ func (q *QP) noteFlush(wrID uint64, cause ib.Cause) {
 	}
 }
 
-// LastFailure returns what failed last, nil if nothing is remembered. It is the QP's own
-// and good until the QP is used again. The owner calls it.
-func (q *QP) LastFailure() *Failure {
-	if n := len(q.hist.failures); n > 0 {
-		return &q.hist.failures[n-1]
+// Abandoned reports whether a receive failed with its message alone: the QP went on.
+func (f *Failure) Abandoned() bool { return f.Kind == FailedRecv && f.To == f.From }
+
+// LastFailure returns what ended the QP's service last, nil if nothing is remembered. It is
+// the QP's own and good until the QP is used again. The owner calls it.
+func (q *QP) LastFailure() *Failure { return ended(q.hist.failures) }
+
+// Ended returns what ended the QP's service last, nil if nothing is remembered.
+func (h *History) Ended() *Failure { return ended(h.Failures) }
+
+func ended(list []Failure) *Failure {
+	for i := len(list) - 1; i >= 0; i-- {
+		if !list[i].Abandoned() {
+			return &list[i]
+		}
 	}
 	return nil
 }
@@ -297,8 +308,8 @@ func (h *History) Find(wc *cq.WC) (first *Failure, flushed bool) {
 			return f, false
 		}
 	}
-	if wc.Status != ib.WCWRFlushErr || len(h.Failures) == 0 {
-		return nil, wc.Status == ib.WCWRFlushErr
+	if wc.Status != ib.WCWRFlushErr {
+		return nil, false
 	}
-	return &h.Failures[len(h.Failures)-1], true
+	return h.Ended(), true
 }

@@ -63,6 +63,7 @@ type Profile struct {
 	SendInvBadIgnored bool        // SEND_WITH_INV of a bad key is delivered without the flag
 	InvalidateAny     bool        // and may invalidate an ordinary region
 	UCErrorKillsQP    bool        // a UC or UD receive that is too small fails and takes the QP to ERR
+	SRQAbort          ib.WCStatus // of a receive that UC or UD took from an SRQ for a message and then gave up; SUCCESS: it serves the QP's next one
 	DupReadAny        bool        // a duplicate READ is executed as it says, without a saved request
 
 	// Events
@@ -86,7 +87,7 @@ var (
 		AckReqEvery: 31, AdaptiveWindow: true,
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr, SQEOnSendError: true,
 		RecvTooSmall: ib.WCLocLenErr, RecvTooSmallNAK: ib.NAKInvalidReq, RecvBadLKey: ib.WCLocProtErr,
-		QPAccessStatus: ib.WCLocAccessErr, RKeyStatus: ib.WCLocAccessErr, EnforceDestRd: true,
+		QPAccessStatus: ib.WCLocAccessErr, RKeyStatus: ib.WCLocAccessErr, EnforceDestRd: true, SRQAbort: ib.WCRemAbortErr,
 		CommEst: true, SQDrained: true, LastWQE: true, LastWQEAll: true, ReqAccessErr: true,
 	}
 	ProfileRDMAVT = Profile{
@@ -111,7 +112,7 @@ var (
 		BadResponseStatus: ib.WCBadRespErr, ReadLenStatus: ib.WCLocLenErr,
 		AckEach: true, NAKAfterRNR: true,
 		RecvTooSmall: ib.WCLocQPOpErr, RecvTooSmallNAK: ib.NAKRemoteOp, RecvBadLKey: ib.WCLocQPOpErr,
-		QPAccessStatus: ib.WCLocAccessErr, RKeyStatus: ib.WCRemAccessErr, UCErrorKillsQP: true, DupReadAny: true,
+		QPAccessStatus: ib.WCLocAccessErr, RKeyStatus: ib.WCRemAccessErr, UCErrorKillsQP: true, SRQAbort: ib.WCRemInvReqErr, DupReadAny: true,
 		SQDrained: true, SQDrainedAlone: true,
 	}
 )

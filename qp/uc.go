@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/wire"
@@ -59,23 +60,25 @@ func (q *QP) sentLast(w *swqe.SWQE) {
 }
 
 // recvUC (kernel: hfi1_uc_rcv) takes a UC packet. A gap or a packet that does not fit
-// abandons the message in progress; its receive is kept for the next one.
+// abandons the message in progress; see giveUpRecv for its receive.
 func (q *QP) recvUC(pkt *wire.Packet) wire.DropReason {
 	m := wire.Info(pkt.Opcode).Mask
 	q.commEst()
-	if pkt.PSN != q.RPSN {
-		q.RPSN = pkt.PSN
-		q.abandonUC()
-		if m&wire.Start == 0 {
-			q.RPSN = pkt.PSN.Add(1)
-			return wire.DropOutOfSequence
-		}
+	cut, drop := ib.CauseNone, wire.DropNone
+	switch {
+	case pkt.PSN != q.RPSN:
+		cut, drop = ib.CauseMessageCut, wire.DropOutOfSequence
+	case q.checkOpSeq(pkt) != vOK:
+		cut, drop = ib.CauseOpSequence, wire.DropBadMessage
 	}
-	if q.checkOpSeq(pkt) != vOK {
-		q.abandonUC()
+	if cut != ib.CauseNone {
+		q.abandonUC(pkt, cut)
+		if !q.can(ProcessRecvOK) {
+			return wire.DropQPState // the completion met a full queue
+		}
 		if m&wire.Start == 0 {
 			q.RPSN = pkt.PSN.Add(1)
-			return wire.DropBadMessage
+			return drop
 		}
 	}
 	v := q.execUC(pkt, m)
@@ -93,24 +96,44 @@ func (q *QP) recvUC(pkt *wire.Packet) wire.DropReason {
 			q.noteRequest(pkt)
 			q.errorQP(q.Env.Prof.RecvTooSmall, ib.CauseRecvTooSmall, ib.CauseFlushAfter, true)
 		}
-		q.abandonUC()
+		q.abandonUC(pkt, ib.CauseRecvTooSmall)
 		return wire.DropRecvTooSmall
 	case vRNR:
 		q.noReceive()
-		q.abandonUC()
+		q.abandonUC(pkt, ib.CauseNone) // it has none
 		return wire.DropNoRecv
 	}
-	q.abandonUC()
+	q.abandonUC(pkt, q.action(v).cause)
 	return wire.DropBadMessage
 }
 
-// abandonUC gives up the message in progress. Its receive serves the next message.
-func (q *QP) abandonUC() {
+// abandonUC gives up the message in progress, for which a receive may have been taken.
+// pkt is the packet that shows why.
+func (q *QP) abandonUC(pkt *wire.Packet, cause ib.Cause) {
 	if q.RFlags&RWRIDValid != 0 {
-		q.RFlags = q.RFlags&^RWRIDValid | RRewindSGE
+		q.giveUpRecv(pkt, cause)
 	}
 	q.RState = ib.OpSendLast
 	q.RRcvLen = 0
+}
+
+// giveUpRecv decides about a receive whose message will not be delivered. It serves the
+// QP's next message (kernel: RVT_R_REWIND_SGE), unless it came from a shared queue: there
+// it may be the one that another QP waits for, so it goes back to the program (UC-07). The
+// QP stays as it is: the fault is not its own.
+func (q *QP) giveUpRecv(pkt *wire.Packet, cause ib.Cause) {
+	q.RFlags &^= RWRIDValid
+	status := q.Env.Prof.SRQAbort
+	if q.SRQ == nil || status == ib.WCSuccess {
+		q.RFlags |= RRewindSGE
+		return
+	}
+	q.noteRequest(pkt)
+	q.note(Failure{
+		Kind: FailedRecv, WRID: q.rwqe.WRID, Status: status, Cause: cause, To: q.State,
+		Request: q.hist.request, Room: q.RLen, Got: q.RRcvLen, Expected: q.RPSN,
+	})
+	q.recvComplete(&cq.WC{WRID: q.rwqe.WRID, Status: status, VendorErr: cause}, true)
 }
 
 // execUC executes a packet that is in sequence.

@@ -84,7 +84,8 @@ func (q *QP) recvUD(from *wire.Path, pkt *wire.Packet) wire.DropReason {
 			q.errorQP(q.Env.Prof.RecvTooSmall, ib.CauseRecvTooSmall, ib.CauseFlushAfter, true)
 			return wire.DropRecvTooSmall
 		}
-		q.RFlags = q.RFlags&^RWRIDValid | RRewindSGE
+		q.RRcvLen = 0
+		q.giveUpRecv(pkt, ib.CauseRecvTooSmall)
 		return wire.DropRecvTooSmall
 	}
 	grh := q.Env.scratchGRH()

@@ -50,9 +50,6 @@ func (d *Device) checkInit(verb string, a *qp.InitAttr) error {
 	if a.SendCQ == nil || a.RecvCQ == nil {
 		return bad("send_cq or recv_cq is missing")
 	}
-	if a.SRQ != nil && a.Type == ib.QPTypeUC {
-		return bad("a UC QP cannot use an SRQ")
-	}
 	if a.SRQ != nil {
 		a.Cap.MaxRecvWR, a.Cap.MaxRecvSGE = 0, 0 // ignored (ibv_create_qp(3))
 	}

@@ -168,10 +168,12 @@ func (e *Endpoint) recvDone(now vtime.Time, wc *cq.WC) {
 	}
 	e.refill = true
 	if wc.Status != ib.WCSuccess {
-		e.noteFailure(now, wc)
 		if c.q.State == ib.StateErr {
+			e.noteFailure(now, wc)
 			c.down = true
 			e.list(c)
+		} else { // UC-07: its message was abandoned, the QP goes on
+			e.stats.Aborted++
 		}
 		if e.Spec.Verify { // part of a message may have arrived
 			at := e.lay.recvSlot(ring.first + slot)

@@ -152,7 +152,6 @@ func TestValidate(t *testing.T) {
 		"signal":     {func(s *Spec) { s.SignalEvery = 17 }, "signal_every is 17, want 1 to 16"},
 		"sizes":      {func(s *Spec) { s.Sizes = Sizes{Min: 9, Max: 8} }, "sizes run from 9 to 8"},
 		"list":       {func(s *Spec) { s.Sizes = Sizes{List: []int{4, -1}} }, "a size is -1"},
-		"UC SRQ":     {func(s *Spec) { s.Transport, s.SRQSize = ib.QPTypeUC, 4 }, "cannot use an SRQ"},
 		"limit":      {func(s *Spec) { s.SRQSize, s.SRQLimit = 4, 5 }, "srq_limit is 5"},
 		"memory":     {func(s *Spec) { s.Sizes, s.Depth, s.QPs = Fixed(1<<30), 100, 100 }, "bytes of memory"},
 		"windows":    {func(s *Spec) { s.Ops, s.RecvDepth = []WeightedOp{{ib.WRSendWithInv, 1}}, 5000 }, "memory window"},

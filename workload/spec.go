@@ -164,9 +164,6 @@ func (s *Spec) Validate() error {
 			bad("a size is %d", n)
 		}
 	}
-	if s.SRQSize > 0 && s.Transport == ib.QPTypeUC {
-		bad("a UC QP cannot use an SRQ")
-	}
 	if s.Start < 0 || s.ReceiverDelay < 0 {
 		bad("a delay is negative")
 	}

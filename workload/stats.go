@@ -22,6 +22,7 @@ type Stats struct {
 	Received      uint64 // messages received, by completions
 	ReceivedBytes uint64
 	Missed        uint64 // UC and UD: messages known to be lost because a later one came
+	Aborted       uint64 // receives that failed with their message alone: UC and UD with an SRQ
 	Disordered    uint64 // UC and UD: messages that came late or again (see Spec.Disorder)
 	Events        [ib.EventWQFatal + 1]uint64
 	Notifications uint64

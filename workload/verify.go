@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/qp"
 	"github.com/rvtsim/rvtsim/swqe"
 )
 
@@ -168,6 +169,7 @@ func (v *verifier) containment(e *Endpoint) {
 
 // queues checks that the device holds back nothing.
 func (v *verifier) queues(e *Endpoint) {
+	v.shared(e)
 	for _, c := range e.qps {
 		if c.q.State != ib.StateErr {
 			continue
@@ -178,5 +180,22 @@ func (v *verifier) queues(e *Endpoint) {
 		if n := c.recv.ring.outstanding(); n > 0 && !e.paused {
 			v.add(e, c, "%d receives were never reported, and the QP is in ERR", n)
 		}
+	}
+}
+
+// shared checks that each receive of a shared queue is waiting, in use by a message, or was
+// reported.
+func (v *verifier) shared(e *Endpoint) {
+	if e.srq == nil || e.paused || e.rcq.Overflowed() || e.rcq.Len() > 0 {
+		return
+	}
+	held := 0
+	for _, c := range e.qps {
+		if c.q.RFlags&(qp.RWRIDValid|qp.RRewindSGE) != 0 {
+			held++
+		}
+	}
+	if n, most := e.srqRing.outstanding(), e.srq.RQ.Len()+held; n != most {
+		v.add(e, nil, "%d receives of the shared queue were not reported, and %d wait or are in use", n, most)
 	}
 }

@@ -100,6 +100,7 @@ func TestEverythingOnASoundWire(t *testing.T) {
 		func(s *Spec) { s.Events, s.Fence, s.Inline = true, true, true },
 		func(s *Spec) { s.Verify = false },
 		func(s *Spec) { s.Transport, s.Ops = ib.QPTypeUC, s.Ops[:2] },
+		func(s *Spec) { s.Transport, s.Ops, s.SRQSize, s.SRQLimit = ib.QPTypeUC, s.Ops[:2], 60, 59 },
 		func(s *Spec) { s.Transport, s.Ops, s.Sizes.Max = ib.QPTypeUD, s.Ops[:2], 1000 },
 	} {
 		s := everything()
@@ -122,17 +123,22 @@ func TestVerifyNotices(t *testing.T) {
 		tamper func(a, b *host)
 		want   string
 	}{
-		"canary":      {func(a, b *host) { b.e.buf[0]++ }, "belongs to nothing"},
-		"client":      {func(a, b *host) { a.e.buf[len(a.e.buf)-1]++ }, "belongs to nothing"},
-		"read zone":   {func(a, b *host) { b.e.buf[b.e.lay.readAt+9]++ }, "only read has changed"},
-		"write slot":  {func(a, b *host) { b.e.buf[b.e.lay.writeSlot(1)]++ }, "left is"},
-		"atomic":      {func(a, b *host) { b.e.buf[b.e.lay.atomicWord(0)]++ }, "atomic word of qp"},
-		"shared word": {func(a, b *host) { b.e.buf[b.e.lay.atomicWord(2)]++ }, "shared atomic word"},
-		"received":    {func(a, b *host) { b.e.qps[1].recv.got++ }, "the peer sent"},
-		"msn":         {func(a, b *host) { b.e.qps[1].q.RMSN++ }, "MSN"},
+		"canary":       {func(a, b *host) { b.e.buf[0]++ }, "belongs to nothing"},
+		"client":       {func(a, b *host) { a.e.buf[len(a.e.buf)-1]++ }, "belongs to nothing"},
+		"read zone":    {func(a, b *host) { b.e.buf[b.e.lay.readAt+9]++ }, "only read has changed"},
+		"write slot":   {func(a, b *host) { b.e.buf[b.e.lay.writeSlot(1)]++ }, "left is"},
+		"atomic":       {func(a, b *host) { b.e.buf[b.e.lay.atomicWord(0)]++ }, "atomic word of qp"},
+		"shared word":  {func(a, b *host) { b.e.buf[b.e.lay.atomicWord(2)]++ }, "shared atomic word"},
+		"received":     {func(a, b *host) { b.e.qps[1].recv.got++ }, "the peer sent"},
+		"shared queue": {func(a, b *host) { b.e.srqRing.free = append(b.e.srqRing.free, 0) }, "shared queue"},
+		"msn":          {func(a, b *host) { b.e.qps[1].q.RMSN++ }, "MSN"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := pair(t, everything())
+			s := everything()
+			if name == "shared queue" {
+				s.SRQSize = 60
+			}
+			a, b := pair(t, s)
 			pump(a, b, nil)
 			require.Empty(t, VerifyPair(a.e, b.e))
 			c.tamper(a, b)

@@ -39,6 +39,7 @@ var examples = []example{
 	{"REM_OP_ERR", "the peer posted a receive that it cannot use", remOpErr},
 	{"RETRY_EXC_ERR", "the peer is gone", retryExcErr},
 	{"RNR_RETRY_EXC_ERR", "the peer has no receive posted", rnrRetryExcErr},
+	{"REM_ABORT_ERR", "a message that took a receive of a shared queue loses a packet", remAbortErr},
 	{"FATAL_ERR", "the peer answers a SEND with data, in profile rxe", fatalErr},
 	{"CQ_ERR", "more completions than the completion queue holds", cqErr},
 	{"QP_REQ_ERR", "the peer asks for something that the queue pair refuses", qpReqErr},

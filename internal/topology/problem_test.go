@@ -105,7 +105,6 @@ func TestFlowProblems(t *testing.T) {
 		"{from: n1, to: n2, op: send, transport: ud, size: @1025}":            `traffic[0].size: found messages of 1025 bytes on ud; expected at most 1024, the smaller MTU of the nodes "n1" and "n2"`,
 		"{from: n1, to: n2, op: send, transport: ud, retry_cnt: @1}":          `traffic[0].retry_cnt: found a key that means nothing here: it is for transport rc`,
 		"{from: n1, to: n2, op: send, transport: ud, path_mtu: @256}":         `traffic[0].path_mtu: found a key that means nothing here: transport ud has neither a path MTU nor a sequence of packets`,
-		"{from: n1, to: n2, op: send, transport: uc, srq: @true}":             `traffic[0].srq: found a shared receive queue on transport uc; expected it on rc or ud`,
 		"{from: n1, to: n2, op: write, recv_depth: @3}":                       `traffic[0].recv_depth: found a key that means nothing here: no operation of the flow takes a receive`,
 		"{from: n1, to: n2, op: send, rkey: @bad}":                            `traffic[0].rkey: found a key that means nothing here: no operation of the flow uses a remote key`,
 		"{from: n1, to: n2, op: send, max_rd_atomic: @1}":                     `traffic[0].max_rd_atomic: found a key that means nothing here: no operation of the flow is a READ or atomic`,

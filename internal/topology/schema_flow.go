@@ -102,7 +102,7 @@ var flowQueues = []field[flowEntry]{
 				e.RecvSize = int(min(n, ib.MaxMsgBytes))
 			}
 		}},
-	{"srq", "boolean, or mapping with `size` and `limit`", "false", "One shared receive queue for all queue pairs of the flow at a receiver. RC and UD.",
+	{"srq", "boolean, or mapping with `size` and `limit`", "false", "One shared receive queue for all queue pairs of the flow at a receiver.",
 		func(d *decoder, v value, e *flowEntry) { e.SRQ = decodeSRQ(d, v) }},
 	{"receiver_delay", "duration", "0s", "Delay before the receiver posts its first receive. Senders on RC see RNR NAKs until then; UC and UD lose messages.",
 		flow(duration, func(f *Flow) *time.Duration { return &f.ReceiverDelay })},

@@ -322,10 +322,6 @@ func (c *flowCheck) receives() {
 	if fl.SRQ == nil {
 		return
 	}
-	if fl.Transport == ib.QPTypeUC {
-		d.problem(c.path+".srq", "found a shared receive queue on transport uc; expected it on rc or ud")
-		return
-	}
 	srq := *fl.SRQ // the defaults' SRQ serves several flows: never write to it
 	fl.SRQ = &srq
 	if srq.Size == 0 {

@@ -219,7 +219,7 @@ func drawReceives(r *rand.Rand, s *workload.Spec) {
 	s.RecvSize = s.Sizes.Longest() + r.IntN(100)
 	s.RecvDepth = pick(r, 1, 1+r.IntN(8), s.Depth, 2*s.Depth)
 	s.ReceiverDelay = sometimes(r, 4, time.Duration(r.IntN(5_000_000)))
-	if s.Transport != ib.QPTypeUC && r.IntN(3) == 0 {
+	if r.IntN(3) == 0 {
 		s.SRQSize = s.RecvDepth * s.QPs
 		s.SRQLimit = sometimes(r, 2, r.IntN(s.SRQSize+1))
 	}

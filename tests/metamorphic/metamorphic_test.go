@@ -303,8 +303,7 @@ var transports = []ib.QPType{ib.QPTypeRC, ib.QPTypeUC, ib.QPTypeUD}
 func usable(t ib.QPType) (out []change) {
 	for _, c := range changes {
 		mtu := strings.HasPrefix(c.name, "path MTU") && t == ib.QPTypeUD
-		srq := strings.HasPrefix(c.name, "SRQ") && t == ib.QPTypeUC
-		if c.lossy && t != ib.QPTypeRC || mtu || srq {
+		if c.lossy && t != ib.QPTypeRC || mtu {
 			continue
 		}
 		out = append(out, c)

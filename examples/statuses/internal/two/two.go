@@ -9,7 +9,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/rvtsim/rvtsim/fabric"
+	"github.com/rvtsim/rvtsim/fabric/udp"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/verbs"
 )
 
@@ -58,9 +61,23 @@ func OpenSide(i int, o Options) *Side {
 	return s
 }
 
-// NewQP gives the side a queue pair in RESET.
-func (s *Side) NewQP(srq *verbs.SRQ) {
-	s.QP = Must(s.PD.CreateQP(verbs.QPInitAttr{Type: ib.QPTypeRC, SendCQ: s.CQ, RecvCQ: s.CQ, SRQ: srq, SQSigAll: true,
+// OpenLossy opens device i on a network that loses the first packet with an opcode that the
+// device sends.
+func OpenLossy(i int, lost ib.Opcode) *Side {
+	gid, port := parse(Addresses[i])
+	cfg := udp.DefaultConfig(gid)
+	cfg.Port = port
+	rule := fabric.DropFirst(1, fabric.Match{Opcodes: []ib.Opcode{lost}})
+	policy := Must(fabric.NewImpairment(fabric.ImpairmentConfig{Rules: []fabric.Rule{rule}}, 1))
+	return OpenSide(i, Options{Config: verbs.Config{Port: fabric.NewImpaired(Must(udp.Open(cfg)), policy, node.Now)}})
+}
+
+// NewQP gives the side an RC queue pair in RESET.
+func (s *Side) NewQP(srq *verbs.SRQ) { s.NewQPOf(ib.QPTypeRC, srq) }
+
+// NewQPOf gives the side a queue pair of a type, in RESET.
+func (s *Side) NewQPOf(t ib.QPType, srq *verbs.SRQ) {
+	s.QP = Must(s.PD.CreateQP(verbs.QPInitAttr{Type: t, SendCQ: s.CQ, RecvCQ: s.CQ, SRQ: srq, SQSigAll: true,
 		Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 }
 
