@@ -49,8 +49,8 @@ func TestRXEIsTheKernel(t *testing.T) {
 			differ = append(differ, c.Case)
 		}
 	}
-	require.Len(t, rep.Results, 106)
-	require.Equal(t, []string{"sqd", "send_inv", "mw_range", "short_read_response"}, differ)
+	require.Len(t, rep.Results, 109)
+	require.Equal(t, []string{"sqd", "send_inv", "mw_range", "short_read_response", "uc_srq_cut"}, differ)
 }
 
 // TestSuiteBites turns one field of a profile or its driver round at a time: the suite
@@ -66,6 +66,8 @@ func TestSuiteBites(t *testing.T) {
 		{"rxe", "SendImmFlag", func(p *qp.Profile) { p.SendImmFlag = false }, "all_ops"},
 		{"rxe", "BadLKeyStatus", func(p *qp.Profile) { p.BadLKeyStatus = ib.WCLocProtErr }, "loc_prot_send"},
 		{"rxe", "UCErrorKillsQP", func(p *qp.Profile) { p.UCErrorKillsQP = false }, "loc_len_recv_uc"},
+		{"ibta", "SRQAbort", func(p *qp.Profile) { p.SRQAbort = ib.WCSuccess }, "uc_srq_cut"},
+		{"rdmavt", "SRQAbort", func(p *qp.Profile) { p.SRQAbort = ib.WCRemAbortErr }, "ud_srq_small"},
 		{"rxe", "UDQKeyVerbatim", func(p *qp.Profile) { p.UDQKeyVerbatim = false }, "ud_qkey_highbit"},
 		{"rxe", "RecvErrFlushes", func(p *qp.Profile) { p.RecvErrFlushes = true }, "post_in_err"},
 		{"rxe", "CQErrorKillsQP", func(p *qp.Profile) { p.CQErrorKillsQP = true }, "cq_overrun"},
@@ -234,7 +236,7 @@ func TestCasesWithNeedsAreSkipped(t *testing.T) {
 	}, nil)
 	require.NoError(t, err)
 	require.True(t, rep.OK())
-	require.Equal(t, 6, rep.Count(Skip))
+	require.Equal(t, 7, rep.Count(Skip))
 }
 
 // TestStaleExpectation: an explanation of a difference that is not there is a failure,

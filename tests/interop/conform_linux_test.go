@@ -45,7 +45,7 @@ func TestConformanceOfTheKernel(t *testing.T) {
 	s.Repeat, s.Foreign = 3, true
 	var keep func(string) bool
 	if !*full {
-		keep = regexp.MustCompile("^(stray|reserved|port_ev|loc_acc|mw_|uc_send_error|recv_cq|loc_prot|send_basic|all_ops|sqd|srq_limit)").MatchString
+		keep = regexp.MustCompile("^(uc_srq|ud_srq_small|stray|reserved|port_ev|loc_acc|mw_|uc_send_error|recv_cq|loc_prot|send_basic|all_ops|sqd|srq_limit)").MatchString
 	}
 	rep, err := s.Run(c.Fresh, keep)
 	require.NoError(t, err)
