@@ -66,7 +66,7 @@ func newDevice(cfg *Config, port fabric.Port) (*Device, error) {
 	if cfg.Capture != nil {
 		port = fabric.NewTap(port, cfg.Capture, true, node.Now)
 	}
-	if d.node, err = node.New(core, port, node.Config{Events: d.events, AckDelay: node.AckDelay}); err != nil {
+	if d.node, err = node.New(core, port, node.Config{Events: d.events, AckDelay: node.AckDelay, Pace: node.Pace()}); err != nil {
 		return nil, err
 	}
 	joinNeighbours(d)

@@ -168,7 +168,7 @@ func (h *hosted) drive(dev *rvt.Device, port watched) (err error) {
 // driveItself starts the node of a program: the program's own calls drive it, and a
 // goroutine when there are none.
 func (h *hosted) driveItself(dev *rvt.Device) (err error) {
-	nc := node.Config{Events: h.events, Doorbells: h.scan, AckDelay: node.AckDelay, Linger: node.Linger}
+	nc := node.Config{Events: h.events, Doorbells: h.scan, AckDelay: node.AckDelay, Linger: node.Linger, Pace: node.Pace()}
 	if h.node, err = node.New(dev, h.impaired, nc); err != nil {
 		return err
 	}

@@ -12,7 +12,10 @@ import (
 // How long the background goroutine keeps away from the port while a program polls.
 const (
 	minNap = 50 * time.Microsecond
-	maxNap = time.Millisecond
+	// silence is how long ago the last poll was if a program polls no more, or only now and
+	// then while it waits elsewhere, for a byte in its memory to change say.
+	silence = 50 * time.Microsecond
+	maxNap  = time.Millisecond
 	// blockedWait is the longest wait while packets wait for room, should the port
 	// not tell when there is some.
 	blockedWait = time.Millisecond
@@ -30,11 +33,13 @@ type background struct {
 	napped       time.Duration // length of the last nap, 0 while it drives
 	timer        *time.Timer
 	linger       linger
+	silence      time.Duration
 }
 
 func (n *Node) run() {
 	defer close(n.done)
-	b := &background{n: n, timer: time.NewTimer(0), linger: newLinger(n.cfg.Linger)}
+	b := &background{n: n, timer: time.NewTimer(0), linger: newLinger(n.cfg.Linger),
+		silence: silence * time.Duration(max(n.cfg.Pace, 1))}
 	b.nap, _ = n.port.(fabric.Napper)
 	defer b.timer.Stop()
 	for !n.stopped.Load() {
@@ -69,9 +74,16 @@ func (b *background) othersDrive() bool {
 	if b.napped > 0 {
 		few = 0
 	}
-	driven := polls-b.polls > few && parks == b.parks
+	driven := polls-b.polls > few && parks == b.parks && (b.napped == 0 || b.n.polledWithin(b.silence))
 	b.polls, b.parks = polls, parks
 	return driven
+}
+
+// polledWithin reports whether the last poll was at most d ago.
+func (n *Node) polledWithin(d time.Duration) bool {
+	n.mu.Lock()
+	defer n.unlock()
+	return n.now().Sub(n.polledAt) <= d
 }
 
 // backgroundPass makes a pass. It reports whether packets came, and returns how long to

@@ -43,6 +43,9 @@ type Config struct {
 	// in the port, if packets used to come so soon lately; 0 means that it never does. It
 	// is for processes that can spare a thread.
 	Linger time.Duration
+	// Pace multiplies AckDelay, Linger and what else bridges the gap between two messages,
+	// on machines where such gaps are longer; see the package's [Pace]. 0 is 1.
+	Pace int
 	// Manual starts no background goroutine. Whoever made the node must call Progress
 	// often enough, or packets and timers wait.
 	Manual bool

@@ -187,7 +187,7 @@ func TestLinger(t *testing.T) {
 	}
 	require.NotZero(t, stays)
 	// Somebody else had the processor.
-	require.False(t, l.passed(now.Add(2*lingerGap), false))
+	require.False(t, l.passed(now.Add(2*lingerGap*Linger), false))
 	require.Zero(t, l.credit)
 	off := newLinger(0)
 	require.False(t, off.passed(now, true))

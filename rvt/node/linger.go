@@ -23,8 +23,8 @@ const Linger = 50 * time.Microsecond
 
 const (
 	lingerCredit = 8
-	// lingerGap between two looks shows that another thread had the processor.
-	lingerGap = 100 * time.Microsecond
+	// lingerGap times the limit between two looks shows that another thread had the processor.
+	lingerGap = 2
 )
 
 func newLinger(limit time.Duration) linger { return linger{limit: limit, credit: lingerCredit / 2} }
@@ -45,7 +45,7 @@ func (l *linger) passed(now vtime.Time, received bool) bool {
 			l.credit = min(l.credit+1, lingerCredit)
 		}
 		l.last = now
-	case stayed && gap > lingerGap:
+	case stayed && gap > lingerGap*l.limit:
 		l.credit = 0
 	case stayed && since > l.limit:
 		l.credit--

@@ -3,6 +3,7 @@ package node
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
@@ -56,7 +57,9 @@ type Node struct {
 	events   []rvt.Event
 	stats    Stats
 
-	hold hold // of acknowledgements
+	hold     hold       // of acknowledgements
+	passedAt vtime.Time // when the last pass began
+	polledAt vtime.Time // when the last pass began that a poll made
 
 	undrained  int        // passes in a row that left timers alone; see mayExpire
 	graceUntil vtime.Time // when late timers run at last; 0: none is late
@@ -69,6 +72,8 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	size := max(port.BatchSize(), 1)
+	pace := time.Duration(max(cfg.Pace, 1))
+	cfg.AckDelay, cfg.Linger = pace*cfg.AckDelay, pace*cfg.Linger
 	n := &Node{
 		cfg: cfg, now: cfg.Now, port: port, dev: dev,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
@@ -106,6 +111,7 @@ func (n *Node) Progress() (worked bool) {
 		return false
 	}
 	worked = n.pass()
+	n.polledAt = n.passedAt
 	n.unlock()
 	return worked
 }

@@ -38,6 +38,7 @@ func (n *Node) do(w Work) (worked bool) {
 	n.stats.Passes++
 	n.deferred = 0
 	now := n.now()
+	n.passedAt = now
 	if (n.rung.Load() && n.rung.Swap(false) || w.Doorbells) && n.cfg.Doorbells != nil {
 		n.cfg.Doorbells(n.dev)
 	}
