@@ -97,8 +97,10 @@ func (d *device) pump() {
 			p := &d.out.Packets[i]
 			payload := make([]byte, p.Len)
 			d.out.Gather(&b, i, payload)
-			if len(b.Read()) > 0 {
-				d.dev.GatherFault(uint32(p.QPN))
+			for _, f := range b.Read() {
+				d.dev.GatherFault(&d.out, &f)
+			}
+			if p.Withheld {
 				continue
 			}
 			p.Pkt.Payload = payload

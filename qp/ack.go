@@ -181,7 +181,6 @@ func (q *QP) makeReadResponse(o *Outbox, r *response) bool {
 			}
 			return false
 		}
-		q.readOut, q.readPSN = true, r.psn
 		p.SegOff, p.SegLen = segs, 1
 		o.Segs = append(o.Segs, seg)
 	}

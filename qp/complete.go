@@ -189,14 +189,19 @@ func (q *QP) usesKey(lkey ib.LKey, rkey ib.RKey) bool {
 	return q.resp.usesKey(q, rkey)
 }
 
-// GatherFault is called by the owner when the payload of a packet that this QP emitted
-// could not be fetched. For a READ response that is the peer's business as well; a
-// request that was never sent is not. Which of several requests under way it was is not
-// known here: the oldest is taken for it, and the others are flushed.
-func (q *QP) GatherFault() {
-	if q.readOut {
-		// The NAK is for the READ: nothing behind it counts as carried out.
-		q.rSafePSN = q.readPSN
+// GatherFault is called by the owner when payload that this QP emitted could not be
+// fetched. first is the first packet that is withheld for that
+// reason (see [Outbox.Withhold]). For a
+// READ response that is the peer's business as well; a request that was never sent is not.
+// Which of several requests under way it was is not known here: the oldest is taken for
+// it, and the others are flushed.
+func (q *QP) GatherFault(first *TxPacket) {
+	if first.answers() {
+		if l := q.resp.last(); q.fatal && l != nil && first.Pkt.PSN.Cmp(l.psn) > 0 {
+			return // the peer is told of an earlier one
+		}
+		// The NAK is for this READ: nothing behind it counts as carried out (RC-NAK-08).
+		q.rSafePSN = first.Pkt.PSN
 		q.MemoryFault()
 		return
 	}

@@ -283,6 +283,7 @@ type TxPacket struct {
 	Len  int    // payload bytes
 	// SegOff and SegLen select the payload in Outbox.Segs.
 	SegOff, SegLen int
+	Withheld       bool // the packet must not be sent: see [Outbox.Withhold]
 }
 
 // IsAck reports whether the packet is a positive acknowledgement.
@@ -322,12 +323,34 @@ func (o *Outbox) undo(segs int) {
 }
 
 // Gather adds the copies that fetch packet i's payload into dst, which has room for
-// Len bytes, to b. An inline payload is copied at once. Tag is the sender's QPN.
+// Len bytes, to b. An inline payload is copied at once. The tag of a fault is i.
 func (o *Outbox) Gather(b *mr.Batch, i int, dst []byte) {
 	p := &o.Packets[i]
 	if p.SegLen == 0 {
 		copy(dst, p.Pkt.Payload)
 		return
 	}
-	b.Spread(o.Segs[p.SegOff:p.SegOff+p.SegLen], dst[:p.Len], uint32(p.QPN))
+	b.Spread(o.Segs[p.SegOff:p.SegOff+p.SegLen], dst[:p.Len], uint32(i))
 }
+
+// Withhold marks the packets that must not be sent when the payload of packet i cannot be
+// fetched: of READ responses those from i on, since what was asked for before can be answered;
+// of requests, which fail together (see [QP.GatherFault]), all of the QP. It returns the first
+// one, nil if all had been withheld before.
+func (o *Outbox) Withhold(i int) (first *TxPacket) {
+	bad := &o.Packets[i]
+	for k := range o.Packets {
+		p := &o.Packets[k]
+		if p.Withheld || p.QPN != bad.QPN || p.SegLen == 0 || p.answers() != bad.answers() || k < i && p.answers() {
+			continue
+		}
+		p.Withheld = true
+		if first == nil {
+			first = p
+		}
+	}
+	return first
+}
+
+// answers reports whether the packet is a response.
+func (p *TxPacket) answers() bool { return wire.Info(p.Pkt.Opcode).Mask&wire.Response != 0 }

@@ -142,8 +142,6 @@ type QP struct {
 	rOpenRd   int         // READs and atomics not fully answered yet
 	resp      respQueue   // responses to send, in order
 	noAckYet  bool        // no request was acknowledged since RTR
-	readOut   bool        // the last payload emitted was a READ response's
-	readPSN   ib.PSN      // its PSN
 	fatal     bool        // the queue holds a fatal NAK: nothing may follow it
 
 	// Scheduling, for the owner.

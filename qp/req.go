@@ -275,7 +275,6 @@ func (q *QP) atomicRequest(pkt *wire.Packet, w *swqe.SWQE) {
 // fails: at once if it is the oldest, else when it has become that.
 func (q *QP) payload(o *Outbox, p *TxPacket, w *swqe.SWQE, off, n uint64) bool {
 	p.Len = int(n)
-	q.readOut = false
 	p.Pkt.Pad = wire.PadFor(int(n))
 	if w.WR.Flags&ib.SendInline != 0 {
 		p.Pkt.Payload = w.WR.Inline[off : off+n]

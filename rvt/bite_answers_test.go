@@ -149,7 +149,7 @@ func TestReceivesWhenSomethingElseFails(t *testing.T) {
 		h.send(q, 2, 8)
 		var out Outbox
 		h.d.Emit(0, &out, 4)
-		h.d.GatherFault(uint32(q.QPN))
+		h.d.GatherFault(&out, &mr.Fault{Tag: uint32(len(out.Packets) - 1), Err: mr.ErrFault})
 		h.d.Commit(0)
 	}
 	for name, c := range map[string]struct {

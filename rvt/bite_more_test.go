@@ -1,6 +1,7 @@
 package rvt
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -99,7 +100,7 @@ func TestPayloadThatCannotBeFetched(t *testing.T) {
 			var out Outbox
 			a.d.Emit(0, &out, 1)
 			require.Len(t, out.Packets, 1)
-			a.d.GatherFault(uint32(qa.QPN))
+			a.d.GatherFault(&out, &mr.Fault{Tag: 0, Err: mr.ErrFault})
 			a.send(qa, 2, 8)
 			require.Empty(t, a.emit(0))
 			wcs := a.poll()
@@ -124,7 +125,7 @@ func TestSuccessDoesNotOutliveTheMemory(t *testing.T) {
 	var out Outbox
 	a.d.Emit(0, &out, 4) // the completion is staged
 	a.send(qa, 2, 8)
-	a.d.MemoryGone(uint32(qa.QPN))
+	a.d.fault(&mr.Fault{Tag: uint32(qa.QPN), Err: mr.ErrGone})
 	a.d.Commit(0)
 	wcs := make([]cq.WC, 4)
 	require.Equal(t, 1, scq.Poll(wcs))
@@ -338,4 +339,34 @@ func TestAtomicCountsAsAccepted(t *testing.T) {
 	frames = b.emit(0)
 	require.Len(t, frames, 1)
 	require.Equal(t, ib.PSN(99), frames[0].pkt.PSN)
+}
+
+// TestReadsThatCannotBeFetched: of three READs in one burst the last two cannot be fetched. The
+// first is answered, and the NAK is for the second one, though the third failed as well.
+// req: RC-NAK-08
+func TestReadsThatCannotBeFetched(t *testing.T) {
+	a, b, qa, qb := rcPair(t, nil)
+	for id := range uint64(3) {
+		a.read(qa, b, id+1, 100)
+	}
+	b.receive(0, a.emit(0))
+	var out Outbox
+	b.d.Emit(0, &out, 3)
+	require.Len(t, out.Packets, 3)
+	first := out.Packets[0]
+	first.Pkt.Payload = make([]byte, first.Len)
+	b.d.GatherFault(&out, &mr.Fault{Tag: 1, Err: mr.ErrFault})
+	b.d.GatherFault(&out, &mr.Fault{Tag: 2, Err: mr.ErrFault})
+	require.False(t, out.Packets[0].Withheld)
+	require.True(t, out.Packets[1].Withheld && out.Packets[2].Withheld)
+	b.d.Commit(0)
+	require.Equal(t, ib.StateErr, qb.State)
+	a.receive(0, []frame{{first.Path, first.Pkt}})
+	a.receive(0, b.emit(0))
+	require.Empty(t, a.emit(0))
+	var got []string
+	for _, wc := range a.poll() {
+		got = append(got, fmt.Sprintf("%d %v", wc.WRID, wc.Status))
+	}
+	require.Equal(t, []string{"1 SUCCESS", "2 REM_OP_ERR", "3 WR_FLUSH_ERR"}, got)
 }

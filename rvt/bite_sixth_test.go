@@ -119,7 +119,7 @@ func TestResponseThatCannotBeFetched(t *testing.T) {
 	var out Outbox
 	b.d.Emit(0, &out, 1)
 	require.Len(t, out.Packets, 1)
-	b.d.GatherFault(uint32(qb.QPN))
+	b.d.GatherFault(&out, &mr.Fault{Tag: 0, Err: mr.ErrFault})
 	b.d.Commit(0)
 	require.Equal(t, ib.StateErr, qb.State)
 	require.EqualValues(t, 1, b.d.Counters().MemoryFaults)

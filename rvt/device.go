@@ -238,17 +238,21 @@ func (d *Device) flush(now vtime.Time) {
 	d.env.Faults = d.env.Faults[:0]
 }
 
-// GatherFault tells the device that the payload of a packet of QP qpn could not be
-// fetched. The packet must not be sent.
-func (d *Device) GatherFault(qpn uint32) {
-	if q := d.qps[ib.QPN(qpn)]; q != nil {
-		q.GatherFault()
+// GatherFault tells the device that the payload of a packet of o could not be fetched. f.Tag is
+// its place. It marks the packets of o that must not be sent for that reason.
+func (d *Device) GatherFault(o *Outbox, f *mr.Fault) {
+	qpn := o.Packets[f.Tag].QPN
+	first := o.Withhold(int(f.Tag))
+	q := d.qps[qpn]
+	switch {
+	case q == nil:
+	case errors.Is(f.Err, mr.ErrGone):
+		d.fault(&mr.Fault{Tag: uint32(qpn), Err: f.Err})
+	case first != nil: // else it knows already
+		q.GatherFault(first)
 		d.touch(q)
 	}
 }
-
-// MemoryGone tells the device that the memory of QP qpn is no more: its program died.
-func (d *Device) MemoryGone(qpn uint32) { d.fault(&mr.Fault{Tag: qpn, Err: mr.ErrGone}) }
 
 // fault tells a QP that a copy for it failed.
 func (d *Device) fault(f *mr.Fault) {

@@ -176,6 +176,9 @@ func (w *World) emit(n *Node) (sent bool) {
 // holds nothing.
 func (w *World) send(n *Node, i int) {
 	p := &w.out.Packets[i]
+	if p.Withheld {
+		return
+	}
 	payload := p.Pkt.Payload
 	if p.SegLen > 0 {
 		segs := w.out.Segs[p.SegOff : p.SegOff+p.SegLen]
@@ -189,7 +192,7 @@ func (w *World) send(n *Node, i int) {
 			payload = w.buf[:p.Len]
 			w.out.Gather(&w.gather, i, payload)
 			if faults := w.gather.Read(); len(faults) > 0 {
-				n.Dev.GatherFault(uint32(p.QPN))
+				n.Dev.GatherFault(&w.out, &faults[0])
 				return
 			}
 		}

@@ -95,13 +95,11 @@ func (in *Interp) send(n *node) {
 		o.Gather(&n.gather, i, buf)
 		o.Packets[i].Pkt.Payload = buf
 	}
-	var bad []uint32
 	for _, f := range n.gather.Read() {
-		n.dev.GatherFault(f.Tag)
-		bad = append(bad, f.Tag)
+		n.dev.GatherFault(o, &f)
 	}
 	for i := range o.Packets {
-		if !slices.Contains(bad, uint32(o.Packets[i].QPN)) {
+		if !o.Packets[i].Withheld {
 			in.launch(n, &o.Packets[i])
 		}
 	}

@@ -102,16 +102,14 @@ func (w *net) round(h *testHost) bool {
 		bufs[i] = make([]byte, h.out.Packets[i].Len)
 		h.out.Gather(&b, i, bufs[i])
 	}
-	bad := map[uint32]bool{}
 	for _, f := range b.Read() {
-		h.d.GatherFault(f.Tag)
-		bad[f.Tag] = true
+		h.d.GatherFault(&h.out, &f)
 	}
 	h.events()
 	for i := range h.out.Packets {
 		p := &h.out.Packets[i]
 		p.Pkt.Payload = bufs[i]
-		if w.lost || bad[uint32(p.QPN)] {
+		if w.lost || p.Withheld {
 			continue
 		}
 		for _, peer := range w.hosts {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -290,6 +291,28 @@ func TestGatherFault(t *testing.T) {
 	wc := a.poll()
 	require.Len(t, wc, 1)
 	require.NotEqual(t, ib.WCSuccess, wc[0].Status)
+}
+
+// TestGatherFaultOfReads: the memory behind the second of three READs is gone. The first is
+// answered, the second is refused, and the peer is told which.
+// req: RC-NAK-08
+func TestGatherFaultOfReads(t *testing.T) {
+	o := manual
+	o.mem = func(b []byte) mr.Memory { return &faulty{mr.NewSlice(bufBase, b)} }
+	a, b, qa, _ := pair(t, o)
+	b.buf[100] = 77
+	for i, at := range []uint64{100, 1 << 19, 200} {
+		wr := a.write(uint64(i+1), b, 1)
+		wr.Opcode, wr.RemoteAddr = ib.WRRDMARead, bufBase+at
+		a.send(qa, wr)
+	}
+	settle(a, b)
+	var got []string
+	for _, wc := range a.poll() {
+		got = append(got, fmt.Sprintf("%d %v", wc.WRID, wc.Status))
+	}
+	require.Equal(t, []string{"1 SUCCESS", "2 REM_OP_ERR", "3 WR_FLUSH_ERR"}, got)
+	require.Equal(t, byte(77), a.buf[0])
 }
 
 func TestNewRefuses(t *testing.T) {

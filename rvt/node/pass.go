@@ -208,28 +208,25 @@ func (n *Node) build() {
 	}
 	n.budget.learn(len(n.arena), len(n.tx))
 	if n.gather.Len() > 0 {
-		for _, f := range n.gather.Read() {
-			n.dropFaulty(&f)
+		if faults := n.gather.Read(); len(faults) > 0 {
+			n.withhold(faults)
 		}
 	}
 }
 
-// dropFaulty takes back the packets of a QP whose memory could not be read, and tells
-// the QP.
-func (n *Node) dropFaulty(f *mr.Fault) {
+// withhold takes back packets of queue pairs whose memory could not be read, and tells these.
+func (n *Node) withhold(faults []mr.Fault) {
+	for i := range faults {
+		n.dev.GatherFault(&n.out, &faults[i])
+	}
 	// Packets and frames correspond only as long as none has been taken out, so the
 	// frames stay and lose their buffer; flush passes over them.
 	for i := range n.out.Packets {
-		if p := &n.out.Packets[i]; p.QPN == ib.QPN(f.Tag) && p.SegLen > 0 && n.tx[i].Buf != nil {
+		if n.out.Packets[i].Withheld {
 			n.tx[i].Buf = nil
 			n.stats.GatherFaults++
 		}
 	}
-	if errors.Is(f.Err, mr.ErrGone) {
-		n.dev.MemoryGone(f.Tag)
-		return
-	}
-	n.dev.GatherFault(f.Tag)
 }
 
 // flush hands tx[txHead:] to the port, and what is for the node itself to the loopback
