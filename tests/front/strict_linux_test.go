@@ -110,3 +110,20 @@ func TestExplainSaysWhere(t *testing.T) {
 		require.Regexp(t, c.want, string(out))
 	}
 }
+
+// TestGarbageIsIgnored: what neither type, mask, flag nor opcode names may hold anything, in
+// create_qp, create_srq, create_ah, modify_qp and posts, and a program that leaves it
+// uninitialised is told nothing on a strict node. A field that counts is named.
+func TestGarbageIsIgnored(t *testing.T) {
+	for _, abi := range []string{"rxe", "rvt"} {
+		t.Run(abi, func(t *testing.T) {
+			s := up(t, 1, "--abi", abi, "--strict")
+			s.because = "the node is strict"
+			require.Equal(t, "ok\n", s.run("n1", program(t, "garbage"), "20"))
+			out, err := s.command(t.Context(), "explain", "--node", "n1").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Empty(t, codes(string(out)), "%s", out)
+			require.Contains(t, string(out), "max_send_wr 2147483647 exceeds max_qp_wr")
+		})
+	}
+}
