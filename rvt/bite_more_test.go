@@ -370,3 +370,20 @@ func TestReadsThatCannotBeFetched(t *testing.T) {
 	}
 	require.Equal(t, []string{"1 SUCCESS", "2 REM_OP_ERR", "3 WR_FLUSH_ERR"}, got)
 }
+
+// en_sqd_async_notify counts only if the mask names it.
+// req: EVT-DRAIN-01
+func TestDrainedEventNeedsTheMask(t *testing.T) {
+	for _, mask := range []ib.AttrMask{0, ib.AttrEnSQDAsyncNotify} {
+		a, _, qa, _ := rcPair(t, nil)
+		require.NoError(t, a.d.ModifyQP(0, qa, &qp.Attr{State: ib.StateSQD, EnSQDAsyncNotify: true}, ib.AttrState|mask))
+		var drained int
+		evs := make([]Event, 4)
+		for _, e := range evs[:a.d.PollEvents(evs)] {
+			if e.Type == ib.EventSQDrained {
+				drained++
+			}
+		}
+		require.Equal(t, mask != 0, drained == 1)
+	}
+}

@@ -74,7 +74,7 @@ func (q *RQ) Post(verb string, object fmt.Stringer, wr *RecvWR) error {
 		return ib.NewVerbError(ib.EINVAL, verb, object.String(), "wr "+strconv.FormatUint(wr.WRID, 10)+" has "+strconv.Itoa(len(wr.SGL))+" scatter entries, the queue allows "+strconv.Itoa(q.maxSGE))
 	}
 	next := q.next(q.head)
-	if next == q.tail || q.maxWR == 0 {
+	if next == q.tail {
 		return ib.NewVerbError(ib.ENOMEM, verb, object.String(), "the receive queue is full: "+strconv.Itoa(q.maxWR)+" receives are posted")
 	}
 	if q.slots == nil {
