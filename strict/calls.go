@@ -14,7 +14,7 @@ import (
 // Arm is told that a queue is being armed. channel says whether it has one.
 func (t *Tracker) Arm(c *cq.CQ, channel bool, site Site) {
 	cs := t.cq(c)
-	cs.arm, cs.channel = Place{"req_notify_cq", site}, channel
+	cs.arm, cs.channel, cs.armed = Place{"req_notify_cq", site}, channel, true
 	if !channel {
 		if t.checks.Events {
 			t.say(&ArmWithoutChannel, c, "it was created without a channel", cs.arm)
@@ -31,6 +31,27 @@ func (t *Tracker) Wait(c *cq.CQ, site Site) {
 	if t.checks.Events && cs.missed > 0 {
 		t.say(&LostWakeup, c, count(cs.missed, "completion waits in it since before it was armed: it sends", "completions wait in it since before it was armed: they send")+" no event", cs.arm, Place{"get_cq_event", site})
 	}
+}
+
+// WaitUnarmed is told that the program is about to sleep until an event of one of the queues
+// list comes, or seems to have gone to sleep. If none of them was ever armed, none will.
+func (t *Tracker) WaitUnarmed(list []*cq.CQ, site Site) {
+	if c := t.neverArmed(list); c != nil && t.checks.Events {
+		t.say(&NeverArmed, c, count(len(t.cq(c).items), "completion waits", "completions wait")+" in it", Place{"get_cq_event", site})
+	}
+}
+
+// neverArmed returns a queue that holds completions if none of the list was ever armed.
+func (t *Tracker) neverArmed(list []*cq.CQ) (c *cq.CQ) {
+	for _, o := range list {
+		switch cs := t.cq(o); {
+		case cs.armed:
+			return nil
+		case c == nil && len(cs.items) > 0:
+			c = o
+		}
+	}
+	return c
 }
 
 // Unacked is told that the destruction of an object waits for acknowledgements.

@@ -36,6 +36,9 @@ var (
 	ArmWithoutChannel = Code{"STRICT-EV-03", "a completion queue without a channel is armed",
 		"There is nowhere to send the event to. The call does nothing, or crashes, depending on the library.",
 		[]string{"Create the queue with a channel, or do not arm it."}}
+	NeverArmed = Code{"STRICT-EV-04", "the program waits for an event of a completion queue that was never armed",
+		"A completion queue sends nothing by itself: one event for each ibv_req_notify_cq, for the first completion after it. Without that call the program sleeps for ever, though its work is done.",
+		[]string{"Arm the queue before the first work is posted (ibv_req_notify_cq), and again after each event, then poll until it is empty, and only then wait.", "A program that only polls needs no channel: create the queue without one."}}
 	CQTooSmall = Code{"STRICT-CQ-01", "more work is posted than its completion queue can hold completions",
 		"If all of it completes before the program polls, the queue overflows: completions are lost and its queue pairs fail.",
 		[]string{"Make the queue at least as large as all work that can be posted to its queue pairs, receives included."}}
@@ -60,7 +63,7 @@ var (
 )
 
 // codes in the order of docs/strict.md.
-var codes = []*Code{&SQNeverFrees, &SQNotPolled, &BufferChanged, &RecvOverlap, &RecvEmpty, &LostWakeup, &UnackedEvents, &ArmWithoutChannel, &CQTooSmall, &NoGRH, &WaitsForHours, &LongestRNR, &FreedMR, &LKeyAsRKey, &DeadQP}
+var codes = []*Code{&SQNeverFrees, &SQNotPolled, &BufferChanged, &RecvOverlap, &RecvEmpty, &LostWakeup, &UnackedEvents, &ArmWithoutChannel, &NeverArmed, &CQTooSmall, &NoGRH, &WaitsForHours, &LongestRNR, &FreedMR, &LKeyAsRKey, &DeadQP}
 
 // Codes returns all kinds of reports.
 func Codes() []*Code { return codes }

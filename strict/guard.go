@@ -29,6 +29,8 @@ type Guard struct {
 
 	seed uint64
 	cqs  []*cq.CQ
+
+	waited []*cq.CQ // room of overdueUnarmed
 }
 
 var _ rvt.Guard = (*Guard)(nil)
@@ -186,12 +188,16 @@ func (g *Guard) CatchUp() {
 const overdueAfter = 3
 
 // Overdue finds queues that were armed while completions waited which the program still
-// has not polled. The host calls it at regular intervals; at the third time in a row the
-// program is taken to be asleep.
+// has not polled, or that have a channel and were never armed. The host calls it at regular
+// intervals; at the third time in a row the program is taken to be asleep.
 func (g *Guard) Overdue() {
+	g.overdueUnarmed()
 	for _, c := range g.cqs {
 		g.catchUp(c)
 		cs := g.cq(c)
+		if !cs.armed {
+			continue // see overdueUnarmed
+		}
 		if cs.missed == 0 || c.Notify() == cq.NotifyNone {
 			cs.late = 0
 			continue
@@ -199,6 +205,32 @@ func (g *Guard) Overdue() {
 		if cs.late++; cs.late == overdueAfter {
 			g.Wait(c, Site{})
 		}
+	}
+}
+
+// overdueUnarmed looks for a program that never arms anything: if one of the queues with a
+// channel was armed once, the others may be polled when that one wakes the program.
+func (g *Guard) overdueUnarmed() {
+	if g.Channel == nil {
+		return
+	}
+	g.waited = g.waited[:0]
+	for _, c := range g.cqs {
+		if g.Channel(c) {
+			g.catchUp(c)
+			g.waited = append(g.waited, c)
+		}
+	}
+	c := g.neverArmed(g.waited)
+	if c == nil {
+		return
+	}
+	cs := g.cq(c)
+	if cs.polls != cs.lately {
+		cs.late, cs.lately = 0, cs.polls
+	}
+	if cs.late++; cs.late == overdueAfter {
+		g.WaitUnarmed(g.waited, Site{})
 	}
 }
 

@@ -276,6 +276,43 @@ func TestGuardPatience(t *testing.T) {
 	require.Empty(t, c.got, "it was polled in time")
 }
 
+// TestGuardNeverArmed: completions wait in a queue with a channel, and nothing was ever armed.
+func TestGuardNeverArmed(t *testing.T) {
+	for name, c := range map[string]struct {
+		channel bool
+		before  func(*bench)
+		between func(*bench)
+		want    []string
+	}{
+		"asleep":            {channel: true, want: []string{"STRICT-EV-04"}},
+		"without a channel": {},
+		"it was armed once": {channel: true, before: func(b *bench) { b.d.ReqNotify(b.cq, false) }},
+		"it polls":          {channel: true, between: func(b *bench) { b.cq.Poll(make([]cq.WC, 1)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, All(), 1)
+			b.g.Channel = func(*cq.CQ) bool { return c.channel }
+			if c.before != nil {
+				c.before(b)
+			}
+			x, _ := b.pair()
+			for id := range uint64(3) {
+				require.NoError(t, b.write(x, id, ib.SendSignaled))
+			}
+			b.settle()
+			for range overdueAfter {
+				require.Empty(t, b.got)
+				if c.between != nil {
+					c.between(b)
+				}
+				b.g.Overdue()
+			}
+			b.g.Overdue() // told once
+			require.Equal(t, c.want, b.codes())
+		})
+	}
+}
+
 // lookAside notes what a write leaves at each step.
 type lookAside struct {
 	*mr.Slice

@@ -155,8 +155,11 @@ type cqState struct {
 	arm     Place
 	missed  int // completions that waited when it was armed and still do: none of them sends an event
 	channel bool
+	armed   bool   // at any time
 	tail    uint32 // consumer index of the ring when a Guard looked last
 	late    int    // how often in a row it was found overdue
+	polls   uint64 // completions taken out
+	lately  uint64 // polls when a Guard looked last
 }
 
 type item struct {
@@ -338,6 +341,7 @@ func (t *Tracker) Polled(c *cq.CQ, n int) {
 	cs := t.cq(c)
 	n = min(n, len(cs.items))
 	cs.missed = max(cs.missed-n, 0)
+	cs.polls += uint64(n)
 	for _, it := range cs.items[:n] {
 		if it.st.dead {
 			if t.checks.Lifetime {

@@ -234,11 +234,14 @@ func (s *strictHost) waiting(ch *CompChannel) {
 		return
 	}
 	s.with(func(t *strict.Tracker) {
+		var list []*cq.CQ
 		for _, c := range s.cqs {
 			if c.ch == ch {
 				t.Wait(c.core, here())
+				list = append(list, c.core)
 			}
 		}
+		t.WaitUnarmed(list, here())
 	})
 }
 

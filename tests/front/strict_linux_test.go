@@ -54,6 +54,7 @@ func TestStrictPrograms(t *testing.T) {
 		{"timers", "STRICT-CONN-02 STRICT-CONN-03", "a dead peer is noticed after", "timers"},
 		{"freed-region", "STRICT-MEM-02", "1 posted work request names it", "freed_region"},
 		{"unacknowledged", "STRICT-EV-02", "destroy_cq waits: 2 events were delivered and are not acknowledged", "unacknowledged"},
+		{"never-armed", "STRICT-EV-04", "1 completion waits in it", ""},
 		{"dead-qp", "STRICT-QP-01", "after it was destroyed", ""},
 	}
 	for _, abi := range fewer(1, []string{"rxe", "rvt"}) {

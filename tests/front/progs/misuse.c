@@ -114,6 +114,13 @@ static void small_queue(void)
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
 }
 
+static void never_armed(void)
+{
+	struct pollfd f = { .fd = p.ch->fd, .events = POLLIN };
+	CHECK(!post(p.a.qp, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, p.mr->rkey, 8));
+	CHECK(!poll(&f, 1, 5000)); /* ibv_get_cq_event would wait for ever */
+}
+
 static void no_grh(void)
 {
 	struct end e;
@@ -216,7 +223,7 @@ static const struct {
 	{ "overlap", 0, overlap },	 { "lost-wakeup", 1, lost_wakeup }, { "no-channel", 0, no_channel },
 	{ "small-queue", 0, small_queue }, { "no-grh", 0, no_grh },	    { "timers", 0, timers },
 	{ "freed-region", 0, freed_region }, { "wrong-key", 0, wrong_key }, { "dead-qp", 0, dead_queue_pair },
-	{ "unacknowledged", 1, unacknowledged },
+	{ "unacknowledged", 1, unacknowledged }, { "never-armed", 1, never_armed },
 	{ "nothing", 1, nothing },
 };
 
