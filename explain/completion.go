@@ -20,6 +20,8 @@ type Peer struct {
 	Name string
 	// QP is its queue pair, nil if the device has none of that number.
 	QP *qp.History
+	// Unknown: whoever explains knows all nodes of its network, and none has that address.
+	Unknown bool
 }
 
 // Completion explains a completion of the queue pair that h tells about. The text has
@@ -255,9 +257,12 @@ func (w *writer) send(h *qp.History, f *qp.Failure) {
 		w.line(1, "%s, from qp %v at %s to %s.", what, h.QPN, address(h.GID), far(&f.Attr))
 	}
 	w.entry(f)
-	if f.Sent == 0 {
+	switch {
+	case f.Sent == 0:
 		w.line(1, "Nothing of it was sent: the adapter found the fault before.")
-	} else {
+	case f.Cause == ib.CauseMemoryFault:
+		w.line(1, "It takes %s. What could not be fetched from memory was not sent.", plural(int(f.Packets), "packet"))
+	default:
 		if f.Sent == 1 {
 			w.line(1, "%s, %s.", sent(f), before(f.FirstSent, f.At))
 		} else {
@@ -368,10 +373,16 @@ func (w *writer) state(h *qp.History, f *qp.Failure) {
 
 // peer tells what the other end knows.
 func (w *writer) peer(h *qp.History, f *qp.Failure, p *Peer) {
-	if p == nil || p.Name == "" || h.Type.IsDatagram() {
+	if p == nil || h.Type.IsDatagram() {
 		return
 	}
-	if f != nil && (f.Kind == qp.FailedByVerb || f.Kind == qp.FailedByCQ || f.Kind == qp.FailedSend && f.Sent == 0) {
+	if p.Name == "" {
+		if p.Unknown && f != nil && f.Cause == ib.CauseRetryTimeout {
+			w.line(0, "No node here has the address %s. Is that the GID which the peer has sent? (A node of another daemon or machine may have it.)", address(h.Attr.AV.DGID))
+		}
+		return
+	}
+	if f != nil && (f.Kind == qp.FailedByVerb || f.Kind == qp.FailedByCQ || f.Kind == qp.FailedSend && (f.Sent == 0 || f.Cause == ib.CauseMemoryFault)) {
 		return // the peer has nothing to do with it
 	}
 	w.line(0, "The peer, %s, which runs here as well:", p.Name)
@@ -388,10 +399,15 @@ func (w *writer) peer(h *qp.History, f *qp.Failure, p *Peer) {
 		s += " In ERR it drops every packet."
 	}
 	w.line(1, "%s", s)
-	if o.State >= ib.StateRTR && o.State != ib.StateErr && (o.Attr.DestQPN != h.QPN || o.Attr.AV.DGID != h.GID) {
+	switch {
+	case o.State < ib.StateRTR || o.State == ib.StateErr:
+	case o.Attr.AV.DGID != h.GID:
 		w.line(1, "It is connected to %s, not to this one: it drops what comes from here.", far(&o.Attr))
+	case o.Attr.DestQPN != h.QPN:
+		w.line(1, "It is connected to %s, not to this one. A packet does not say which queue pair of an address it is from, so it takes what comes from here for that one's, and answers there.", far(&o.Attr))
+	default:
+		w.sequence(f, o)
 	}
-	w.sequence(f, o)
 	if o.NoRecvs > 0 {
 		w.line(1, "%s met an empty receive queue there.", plural(int(o.NoRecvs), "message"))
 	}

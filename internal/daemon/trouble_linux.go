@@ -230,8 +230,8 @@ func (h *hosted) story(n *note, all []*hosted) string {
 	return explain.Completion(&n.wc, &hist, peerOf(&hist, all))
 }
 
-// peerOf finds the other end of a connection among the daemon's nodes; nil if it is not
-// there.
+// peerOf finds the other end of a connection among the daemon's nodes; nil if there can be
+// none.
 func peerOf(hist *qp.History, all []*hosted) *explain.Peer {
 	if hist.Type.IsDatagram() || hist.Attr.AV.DGID.IsZero() {
 		return nil
@@ -251,7 +251,7 @@ func peerOf(hist *qp.History, all []*hosted) *explain.Peer {
 			return p
 		}
 	}
-	return nil
+	return &explain.Peer{Unknown: true}
 }
 
 // Refused implements uverbs.RefusalHost. Libraries try what a device may not have, or ask

@@ -1,4 +1,5 @@
 /* A program that fails in one way, named by its argument, as people's first programs do. */
+#include <sys/mman.h>
 #include "common.h"
 
 static struct pair p;
@@ -238,10 +239,59 @@ static void in_order(void) {
 	CHECK(!ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE)); CHECK(!ibv_modify_qp(p.b.qp, &a, IBV_QP_STATE));
 }
 
+/* Further mistakes, which nobody reported. */
+static char *pages(int prot) { char *m = mmap(NULL, 8192, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); CHECK(m != MAP_FAILED); return m; }
+static void unmapped(void) { char *m = pages(PROT_READ | PROT_WRITE); struct ibv_mr *r = ibv_reg_mr(p.pd, m, 8192, all); CHECK(r && !munmap(m, 8192)); post(p.a.qp, IBV_WR_RDMA_WRITE, 0, R, p.mr->rkey, m, 8, r->lkey); done(p.a.cq); }
+static void unmapped_target(void) { char *m = pages(PROT_READ | PROT_WRITE); struct ibv_mr *r = ibv_reg_mr(p.pd, m, 8192, all); CHECK(r && !munmap(m, 8192)); w((uintptr_t)m, r->rkey); }
+static void nobody(void) { /* an address that no node has */
+	union ibv_gid gid; CHECK(!ibv_query_gid(p.ctx, 1, 0, &gid)); gid.raw[15] ^= 0x55;
+	connect_to(p.a.qp, p.b.qp->qp_num, std, 1);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = p.b.qp->qp_num, .max_dest_rd_atomic = 1, .min_rnr_timer = 12, .ah_attr = { .is_global = 1, .grh = { .dgid = gid, .hop_limit = 64 }, .port_num = 1 } };
+	fails("RTR", ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 2 };
+	fails("RTS", ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	w(R, p.mr->rkey);
+}
+static void retry_bits(void) { struct opts o = std; o.retry = 8; connect_to(p.a.qp, p.b.qp->qp_num, o, 3); o = std; o.rnr = 9; connect_to(p.a.qp, p.b.qp->qp_num, o, 3); }
+static void window_of_another(void) { /* bound by a, used by a stranger */
+	struct ibv_mw *m2 = ibv_alloc_mw(p.pd, IBV_MW_TYPE_2); struct ibv_mr *m = ibv_reg_mr(p.pd, p.buf, PAIR_BYTES, all | IBV_ACCESS_MW_BIND); CHECK(m2 && m);
+	struct ibv_send_wr wr = { .wr_id = 7, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	wr.bind_mw.mw = m2; wr.bind_mw.rkey = ibv_inc_rkey(m2->rkey); wr.bind_mw.bind_info = (struct ibv_mw_bind_info){ m, (uintptr_t)p.buf, 64, IBV_ACCESS_REMOTE_WRITE };
+	fails("BIND_MW", ibv_post_send(p.a.qp, &wr, &bad)); done(p.a.cq);
+	w((uintptr_t)p.buf, wr.bind_mw.rkey);
+}
+static void imm_norecv(void) { struct opts o = std; o.rnr = 0; both(o, std); post(p.a.qp, IBV_WR_RDMA_WRITE_WITH_IMM, 0, R, p.mr->rkey, p.buf, 8, p.mr->lkey); done(p.a.cq); }
+static void ud_domain(void) { struct ibv_qp *x = ud(0x11), *y = ud(0x11); ud_recv(y, 100); ud_send(x, ah(ibv_alloc_pd(p.ctx)), y->qp_num, 0x11, 8); }
+static void ud_stranger(void) { struct ibv_qp *x = ud(0x11); ud_send(x, ah(p.pd), 0x4242, 0x11, 8); done(p.a.cq); }
+static void shrink(void) { for (int k = 0; k < 4; k++) post(p.a.qp, IBV_WR_RDMA_WRITE, 0, R, p.mr->rkey, p.buf, 8, p.mr->lkey); usleep(100000); fails("resize_cq", ibv_resize_cq(p.a.cq, 2)); }
+static void mcast_rc(void) { union ibv_gid g = { .raw = { 0xff, 0x0e, [15] = 1 } }; fails("attach", ibv_attach_mcast(p.a.qp, &g, 0)); }
+static void zero_receives(void) { struct ibv_qp_init_attr i = { .send_cq = p.a.cq, .recv_cq = p.a.cq, .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 4, .max_send_sge = 1 } }; struct ibv_qp *x = ibv_create_qp(p.pd, &i); CHECK(x); connect_to(x, p.b.qp->qp_num, std, 3); struct ibv_sge sge = { (uintptr_t)p.buf, 8, p.mr->lkey }; struct ibv_recv_wr r = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 }, *bad; fails("post_recv", ibv_post_recv(x, &r, &bad)); }
+static void second_client(void) { struct ibv_qp_init_attr i = { .send_cq = p.a.cq, .recv_cq = p.a.cq, .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } }; struct ibv_qp *x = ibv_create_qp(p.pd, &i); CHECK(x); connect_to(x, p.b.qp->qp_num, std, 3); post(x, IBV_WR_RDMA_WRITE, 0, R, p.mr->rkey, p.buf, 8, p.mr->lkey); done(p.a.cq); }
+static void cut_uc(void) { /* one end cuts its messages otherwise than the other expects */
+	struct ibv_srq_init_attr s = { .attr = { .max_wr = 4, .max_sge = 1 } }; struct ibv_srq *q = ibv_create_srq(p.pd, &s); CHECK(q);
+	struct ibv_qp *x[2];
+	for (int k = 0; k < 2; k++) {
+		struct ibv_qp_init_attr i = { .send_cq = p.a.cq, .recv_cq = p.b.cq, .srq = k ? q : NULL, .qp_type = IBV_QPT_UC, .sq_sig_all = 1, .cap = { .max_send_wr = 4, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1 } };
+		CHECK((x[k] = ibv_create_qp(p.pd, &i)));
+	}
+	union ibv_gid gid; CHECK(!ibv_query_gid(p.ctx, 1, 0, &gid));
+	for (int k = 0; k < 2; k++) {
+		struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+		CHECK(!ibv_modify_qp(x[k], &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+		a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = k ? IBV_MTU_1024 : IBV_MTU_512, .dest_qp_num = x[1 - k]->qp_num, .ah_attr = { .is_global = 1, .grh = { .dgid = gid, .hop_limit = 64 }, .port_num = 1 } };
+		CHECK(!ibv_modify_qp(x[k], &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN));
+		a.qp_state = IBV_QPS_RTS; CHECK(!ibv_modify_qp(x[k], &a, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	}
+	struct ibv_sge sge = { (uintptr_t)p.buf, 4096, p.mr->lkey }; struct ibv_recv_wr r = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 }, *bad;
+	CHECK(!ibv_post_srq_recv(q, &r, &bad));
+	post(x[0], IBV_WR_SEND, 0, 0, 0, p.buf, 3000, p.mr->lkey); done(p.a.cq); done(p.b.cq);
+}
+
 #define M(x) { #x, x }
 static const struct { const char *name; void (*run)(void); } table[] = {
  M(rkey_range), M(rkey_pd), M(rkey_rights), M(rkey_stale), M(lkey_wrong), M(lkey_pd), M(lkey_range), M(read_target), M(inline_big), M(inline_read), M(wrong_qpn), M(mtu), M(mtu_read), M(gid_index), M(bad_port), M(big_mtu), M(big_timeout), M(big_rd), M(rd_zero), M(dest_rd_zero), M(misaligned), M(atomic_short), M(psn), M(psn_old), M(peer_reset), M(peer_other), M(recv_small), M(recv_key), M(send_init), M(recv_reset), M(recv_full), M(two_sge), M(mask), M(create), M(busy), M(mw), M(mw_range), M(dereg_mw), M(local_inv), M(send_inv), M(cq_overrun), M(ud_qkey), M(ud_grh), M(ud_norecv), M(ud_big), M(ud_read), M(sq_full),
  M(wr_inline), M(wr_pieces), M(wr_list), M(wr_full), M(wr_right), M(bind_zero), M(bind_full), M(to_err), M(in_order),
+ M(unmapped), M(unmapped_target), M(nobody), M(retry_bits), M(window_of_another), M(imm_norecv), M(ud_domain), M(ud_stranger), M(shrink), M(mcast_rc), M(zero_receives), M(second_client), M(cut_uc),
 };
 int main(int argc, char **argv)
 {
