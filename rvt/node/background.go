@@ -79,9 +79,13 @@ func (b *background) othersDrive() bool {
 	return driven
 }
 
-// polledWithin reports whether the last poll was at most d ago.
+// polledWithin reports whether a poll is under way, or the last one was at most d ago. It
+// does not wait for whoever is driving: Go would hand the node over in the end, and a program
+// that polls would find it taken.
 func (n *Node) polledWithin(d time.Duration) bool {
-	n.mu.Lock()
+	if !n.mu.TryLock() {
+		return true
+	}
 	defer n.unlock()
 	return n.now().Sub(n.polledAt) <= d
 }
