@@ -24,6 +24,13 @@ type Config struct {
 	// Port is used instead of a UDP socket: a port of a [node.Switch], or any other
 	// with decorators around it. The device closes it. Address must be empty.
 	Port fabric.Port
+	// Memory lets packets go through memory in place of UDP, in both directions, between
+	// this device and others with Memory that the same user's programs, this one included,
+	// have opened on this machine: the same packets, without system calls. tcpdump does
+	// not see them; Capture does. It is for connected queue pairs; what is sent to anybody
+	// else goes by UDP. Whoever has a lane of memory to a device can read what others send
+	// to it. It needs Address, and does nothing where the system is not Linux.
+	Memory bool
 	// Profile is how the device behaves where implementations differ. The zero value
 	// means qp.ProfileIBTA.
 	Profile qp.Profile

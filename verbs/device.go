@@ -43,6 +43,7 @@ type Device struct {
 	joiner  groupPort // nil if the port receives no multicast
 
 	neighbours fabric.Neighbours // nil if the port does not know who is there
+	lanes      *lanes            // nil without Config.Memory
 }
 
 // maxAsyncEvents bounds the asynchronous events that wait for AsyncEvent. More are
@@ -63,10 +64,17 @@ func newDevice(cfg *Config, port fabric.Port) (*Device, error) {
 	d := &Device{name: cfg.Name, gids: core.GIDs(), async: newEventQueue[*AsyncEvent](maxAsyncEvents), groups: map[ib.GID]int{}, live: map[*CompChannel]struct{}{}, strict: checks}
 	d.joiner, _ = port.(groupPort)
 	d.neighbours, _ = port.(fabric.Neighbours)
+	if cfg.Memory {
+		if d.lanes, port, err = openLanes(port, cfg.Address); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.Capture != nil {
 		port = fabric.NewTap(port, cfg.Capture, true, node.Now)
 	}
 	if d.node, err = node.New(core, port, node.Config{Events: d.events, AckDelay: node.AckDelay, Pace: node.Pace()}); err != nil {
+		d.lanes.leave()
+		d.lanes.release()
 		return nil, err
 	}
 	joinNeighbours(d)
@@ -168,7 +176,9 @@ func (d *Device) Close() error {
 // before can still be polled.
 func (d *Device) Shutdown() error {
 	leaveNeighbours(d)
+	d.lanes.leave()
 	err := d.node.Close()
+	d.lanes.release()
 	// The node runs no more, so nobody else uses what its lock guards but calls that
 	// fail at Begin.
 	d.groupMu.Lock()

@@ -22,14 +22,17 @@ import (
 )
 
 // BenchmarkBare compares two devices with the bare loop, in turns: RDMA WRITEs with its
-// stream, SENDs of 64 bytes with its exchange. The peer is another goroutine or another
-// process. Reported are the medians of the rounds; the worst of a ratio is beside it.
+// stream, SENDs of 64 bytes with its exchange, by UDP and through memory. The peer is another
+// goroutine or another process. Reported are the medians of the rounds; the worst of a ratio is beside it.
 func BenchmarkBare(b *testing.B) {
 	for _, where := range []string{"one-process", "two-processes"} {
-		for _, size := range []int{64 << 10, 1 << 20} {
-			b.Run(fmt.Sprintf("write-%dKiB/%s", size>>10, where), func(b *testing.B) { benchWrites(b, size, where == "two-processes") })
+		for _, wire := range []string{"udp", "memory"} {
+			apart := where == "two-processes"
+			for _, size := range []int{64 << 10, 1 << 20} {
+				b.Run(fmt.Sprintf("write-%dKiB/%s/%s", size>>10, wire, where), func(b *testing.B) { benchWrites(b, size, wire, apart) })
+			}
+			b.Run("pingpong-64/"+wire+"/"+where, func(b *testing.B) { benchTurns(b, wire, apart) })
 		}
-		b.Run("pingpong-64/"+where, func(b *testing.B) { benchTurns(b, where == "two-processes") })
 	}
 }
 
@@ -39,10 +42,10 @@ const (
 	benchTurned = 10000     // messages of an exchange
 )
 
-func benchWrites(b *testing.B, size int, apart bool) {
+func benchWrites(b *testing.B, size int, wire string, apart bool) {
 	const chunk = bareChunk * bareSegments * barePayload
 	mem := make([]byte, 1<<20)
-	rounds(b, apart, "bare-sink", "sink", "GB/s", slices.Min[[]float64], func(s *bareSocket) float64 {
+	rounds(b, wire, apart, "bare-sink", "sink", "GB/s", slices.Min[[]float64], func(s *bareSocket) float64 {
 		var l laps
 		require.NoError(b, s.bareStream(benchBytes/chunk, mem, &l))
 		return chunk / l.middle()
@@ -53,9 +56,9 @@ func benchWrites(b *testing.B, size int, apart bool) {
 	})
 }
 
-func benchTurns(b *testing.B, apart bool) {
+func benchTurns(b *testing.B, wire string, apart bool) {
 	mem := make([]byte, 64)
-	rounds(b, apart, "bare-echo", "echo", "ns/half-rtt", slices.Max[[]float64], func(s *bareSocket) float64 {
+	rounds(b, wire, apart, "bare-echo", "echo", "ns/half-rtt", slices.Max[[]float64], func(s *bareSocket) float64 {
 		var l laps
 		require.NoError(b, s.barePingPong(benchTurned, mem, &l))
 		return l.middle() / (2 * lapTurns)
@@ -88,13 +91,13 @@ const lapTurns = 8
 
 // rounds measures both in turns. The peer of one is gone when it is the other's turn: it
 // polls, and wants a processor.
-func rounds(b *testing.B, apart bool, bareRole, role, unit string, worst func([]float64) float64, bare func(*bareSocket) float64, ours func(*rcSide) float64) {
+func rounds(b *testing.B, wire string, apart bool, bareRole, role, unit string, worst func([]float64) float64, bare func(*bareSocket) float64, ours func(*rcSide) float64) {
 	var x, y, ratio []float64
 	for range b.N * benchRounds {
 		s, end := bareClient(b, bareRole, apart)
 		x = append(x, bare(s))
 		end()
-		r, end := rcClient(b, role, apart)
+		r, end := rcClient(b, role, wire, apart)
 		y = append(y, ours(r))
 		end()
 		ratio = append(ratio, y[len(y)-1]/x[len(x)-1])
@@ -142,8 +145,8 @@ type rcPlace struct {
 	Addr uint64
 }
 
-func openRC(t testing.TB, local netip.Addr) *rcSide {
-	d, err := Open(Config{Address: netip.AddrPortFrom(local, testPort).String()})
+func openRC(t testing.TB, local netip.Addr, wire string) *rcSide {
+	d, err := Open(Config{Address: netip.AddrPortFrom(local, testPort).String(), Memory: wire == "memory"})
 	require.NoError(t, err)
 	h := newHost(t, d)
 	return &rcSide{t: t, d: d, cq: h.cq, qp: h.qp(ib.QPTypeRC, nil), mr: h.mr, wc: make([]WC, 64),
@@ -166,9 +169,9 @@ func (r *rcSide) connect(to rcPlace) {
 	}
 }
 
-func rcClient(b *testing.B, role string, apart bool) (*rcSide, func()) {
-	r := openRC(b, loopback.Address(0))
-	p := startPeer(b, role, loopback.Address(1), loopback.Address(0), apart)
+func rcClient(b testing.TB, role, wire string, apart bool) (*rcSide, func()) {
+	r := openRC(b, loopback.Address(0), wire)
+	p := startPeer(b, role+"-"+wire, loopback.Address(1), loopback.Address(0), apart)
 	var far rcPlace
 	p.hear(b, &far)
 	p.tell(b, r.place(loopback.Address(0)))
@@ -257,17 +260,10 @@ type peer struct {
 	ended func() error
 }
 
-func startPeer(b *testing.B, role string, local, far netip.Addr, apart bool) *peer {
+func startPeer(b testing.TB, role string, local, far netip.Addr, apart bool) *peer {
 	if apart {
-		c := exec.Command(os.Args[0])
-		c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %v %v", peerVariable, role, local, far))
-		c.Stderr = os.Stderr
-		in, err := c.StdinPipe()
-		require.NoError(b, err)
-		out, err := c.StdoutPipe()
-		require.NoError(b, err)
-		require.NoError(b, c.Start())
-		return &peer{in, json.NewDecoder(out), c.Wait}
+		_, p := startProcess(b, role, local, far)
+		return p
 	}
 	toPeer, in := io.Pipe()
 	out, fromPeer := io.Pipe()
@@ -279,10 +275,23 @@ func startPeer(b *testing.B, role string, local, far netip.Addr, apart bool) *pe
 	return &peer{in, json.NewDecoder(out), func() error { <-done; return nil }}
 }
 
-func (p *peer) hear(b *testing.B, v any) { require.NoError(b, p.out.Decode(v)) }
-func (p *peer) tell(b *testing.B, v any) { require.NoError(b, json.NewEncoder(p.in).Encode(v)) }
+// startProcess starts another process as the other side.
+func startProcess(t testing.TB, role string, local, far netip.Addr) (*exec.Cmd, *peer) {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %v %v", peerVariable, role, local, far))
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	return c, &peer{in, json.NewDecoder(out), c.Wait}
+}
 
-func (p *peer) stop(b *testing.B) {
+func (p *peer) hear(b testing.TB, v any) { require.NoError(b, p.out.Decode(v)) }
+func (p *peer) tell(b testing.TB, v any) { require.NoError(b, json.NewEncoder(p.in).Encode(v)) }
+
+func (p *peer) stop(b testing.TB) {
 	require.NoError(b, p.in.Close())
 	require.NoError(b, p.ended())
 }
@@ -310,7 +319,8 @@ func serve(t testing.TB, role string, local, far netip.Addr, in io.Reader, out i
 		require.NoError(t, run(make([]byte, 1<<20), over.Load))
 		return
 	}
-	r := openRC(t, local)
+	_, wire, _ := strings.Cut(role, "-")
+	r := openRC(t, local, wire)
 	require.NoError(t, tell.Encode(r.place(local)))
 	var to rcPlace
 	require.NoError(t, hear.Decode(&to))

@@ -33,7 +33,7 @@ type network struct {
 	open func(t testing.TB) (a, b *Device)
 }
 
-var networks = []network{{"switch", openSwitch}, {"udp", openUDP}}
+var networks = []network{{"switch", openSwitch}, {"udp", openUDP}, {"memory", openMemory}}
 
 func openSwitch(t testing.TB) (a, b *Device) {
 	sw := node.NewSwitch(nil)
@@ -53,9 +53,14 @@ const testPort = 24817
 
 // openUDP uses addresses of this process, so that several copies of the tests can run at
 // the same time.
-func openUDP(t testing.TB) (a, b *Device) {
+func openUDP(t testing.TB) (a, b *Device) { return openSockets(t, false) }
+
+// openMemory opens devices whose packets go through memory, where there is such a thing.
+func openMemory(t testing.TB) (a, b *Device) { return openSockets(t, true) }
+
+func openSockets(t testing.TB, memory bool) (a, b *Device) {
 	open := func(addr string) *Device {
-		d, err := Open(Config{Address: addr, Strict: strictTests, StrictReport: func(StrictReport) {}})
+		d, err := Open(Config{Address: addr, Memory: memory, Strict: strictTests, StrictReport: func(StrictReport) {}})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = d.Shutdown() })
 		return d

@@ -104,6 +104,9 @@ func (q *QP) destroyed(verb string) error {
 // Modify (ibv_modify_qp) changes the attributes in mask, and with ib.AttrState the
 // state. If anything is wrong nothing changes, and the error names it.
 func (q *QP) Modify(a *QPAttr, mask ib.AttrMask) error {
+	if a != nil && mask&ib.AttrAV != 0 && mask&ib.AttrDestQPN != 0 { // before the first packet
+		q.pd.dev.lanes.reach(q.pd.dev, a.AV.DGID, a.DestQPN)
+	}
 	return q.do("modify_qp", func(dev *rvt.Device, now vtime.Time) error {
 		err := dev.ModifyQP(now, q.core, a, mask)
 		q.pd.dev.strict.modify(q, a, mask, err)
