@@ -34,6 +34,7 @@ type background struct {
 	timer        *time.Timer
 	linger       linger
 	silence      time.Duration
+	courtesy
 }
 
 func (n *Node) run() {
@@ -48,8 +49,13 @@ func (n *Node) run() {
 			continue
 		}
 		b.napped = 0
-		received, d := n.backgroundPass(b.linger.lasts())
-		if b.linger.passed(n.now(), received) {
+		moved, received, d := n.backgroundPass(b.linger.lasts())
+		now := n.now()
+		stays := b.linger.passed(now, received > 0)
+		if !b.lets(now, moved) {
+			continue
+		}
+		if stays {
 			b.yield()
 			continue
 		}
@@ -60,6 +66,26 @@ func (n *Node) run() {
 			b.wait(d)
 		}
 	}
+}
+
+// courtesy decides when the background goroutine asks others whether they want to run.
+type courtesy struct{ asked vtime.Time }
+
+const (
+	// streaming is how many packets of a pass show that there are more at once. yieldEvery is
+	// how often others are then asked whether they want to run, which costs as much as some
+	// packets.
+	streaming  = 4
+	yieldEvery = 50 * time.Microsecond
+)
+
+// lets reports whether others are asked after a pass that ended now.
+func (c *courtesy) lets(now vtime.Time, moved uint64) bool {
+	if moved >= streaming && now.Sub(c.asked) < yieldEvery {
+		return false
+	}
+	c.asked = now
+	return true
 }
 
 // fewPolls is how many polls between two looks do not count yet. A program that sleeps
@@ -90,21 +116,21 @@ func (n *Node) polledWithin(d time.Duration) bool {
 	return n.now().Sub(n.polledAt) <= d
 }
 
-// backgroundPass makes a pass. It reports whether packets came, and returns how long to
-// wait for the port, 0 if there is more to do at once. From here on until the wait ends,
-// whoever finds work for the background goroutine wakes it; not if it stays, for then it
-// looks again by itself.
-func (n *Node) backgroundPass(stays bool) (received bool, d time.Duration) {
+// backgroundPass makes a pass. It returns how many packets came or went, how many of them
+// came, and how long to wait for the port, 0 if there is more to do at once. From here on
+// until the wait ends, whoever finds work for the background goroutine wakes it; not if it
+// stays, for then it looks again by itself.
+func (n *Node) backgroundPass(stays bool) (moved, received uint64, d time.Duration) {
 	n.mu.Lock()
 	defer n.answer()
 	defer n.mu.Unlock()
 	n.sleeping = false
 	n.stats.BackgroundPasses++
-	before := n.received
+	received, moved = n.received, n.received+n.sent
 	worked := n.pass()
-	received = n.received != before
+	received, moved = n.received-received, n.received+n.sent-moved
 	if worked || stays || n.stopped.Load() || n.loop.len() > 0 {
-		return received, 0
+		return moved, received, 0
 	}
 	n.sleeping = true
 	n.stats.Waits++
@@ -118,7 +144,7 @@ func (n *Node) backgroundPass(stays bool) (received bool, d time.Duration) {
 	}
 	// A deadline that has passed is a timer that came due since the pass, or a
 	// decorator that cannot write just now. Neither is urgent enough to spin.
-	return received, max(d, leastWait)
+	return moved, received, max(d, leastWait)
 }
 
 // wait sleeps in the port. A port that cannot wait is looked at now and then.

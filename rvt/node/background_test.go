@@ -223,3 +223,19 @@ func TestCloseEndsEverything(t *testing.T) {
 		require.NoError(t, b.n.Close())
 	})
 }
+
+// TestCourtesy: who moves a stream lets others run now and then, who does not after each pass.
+func TestCourtesy(t *testing.T) {
+	var c courtesy
+	now, asked := vtime.Time(1), 0
+	for range 100 {
+		now = now.Add(yieldEvery / 10)
+		if c.lets(now, streaming) {
+			asked++
+		}
+		before := c
+		require.True(t, c.lets(now, streaming-1))
+		c = before
+	}
+	require.Equal(t, 10, asked)
+}

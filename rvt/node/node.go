@@ -41,6 +41,7 @@ type Node struct {
 	sleeping   bool
 	sleepUntil vtime.Time
 	received   uint64 // packets from the port, so far
+	sent       uint64 // packets to it
 	deferred   int    // posts since the last pass that nobody has sent yet
 
 	rx       []fabric.Datagram

@@ -269,8 +269,10 @@ func (n *Node) runLength() int {
 func (n *Node) write(k int) bool {
 	end := n.txHead + k
 	sent, err := n.port.WriteBatch(n.tx[n.txHead:end])
+	sent = min(max(sent, 0), k)
 	n.wrote = n.wrote || sent > 0
-	n.txHead += min(max(sent, 0), k)
+	n.sent += uint64(sent)
+	n.txHead += sent
 	switch {
 	case errors.Is(err, fabric.ErrClosed):
 		n.fail(err)
