@@ -15,6 +15,20 @@ const MinDatagramBytes = 12 + wire.ICRCBytes
 // ICRC. id is the IPv4 identification that it is going to carry, without meaning over IPv6.
 // known is the sender's own.
 func Seal(d *Datagram, local ib.GID, sport, id uint16, known *wire.ICRCPrefixes) {
+	body := complete(d, local, sport, id)
+	putICRC(d, known.Of(&d.Path, body).ICRC(d.Path.IPID, d.Buf[:body]))
+}
+
+// SealInto is Seal, and copies what is sealed to dst, which is as long as d.Buf, in the same
+// pass.
+func SealInto(dst []byte, d *Datagram, local ib.GID, sport, id uint16, known *wire.ICRCPrefixes) {
+	body := complete(d, local, sport, id)
+	putICRC(d, known.Of(&d.Path, body).CopyICRC(d.Path.IPID, dst, d.Buf[:body]))
+	copy(dst[body:], d.Buf[body:])
+}
+
+// complete completes the path, and returns how many bytes the ICRC covers.
+func complete(d *Datagram, local ib.GID, sport, id uint16) (body int) {
 	d.Path.Src, d.Path.SPort = local, sport
 	d.Path.IPID, d.Path.FlowLabel = 0, 0
 	if local.IsIPv4() {
@@ -23,10 +37,12 @@ func Seal(d *Datagram, local ib.GID, sport, id uint16, known *wire.ICRCPrefixes)
 	if d.Path.HopLimit == 0 {
 		d.Path.HopLimit = DefaultHopLimit
 	}
-	body := len(d.Buf) - wire.ICRCBytes
-	crc := known.Of(&d.Path, body).ICRC(d.Path.IPID, d.Buf[:body])
+	return len(d.Buf) - wire.ICRCBytes
+}
+
+func putICRC(d *Datagram, crc uint32) {
 	if d.BadICRC {
 		crc = ^crc
 	}
-	wire.PutICRC(d.Buf[body:], crc)
+	wire.PutICRC(d.Buf[len(d.Buf)-wire.ICRCBytes:], crc)
 }

@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/binary"
 	"hash/crc32"
+
+	"github.com/rvtsim/rvtsim/internal/crcfold"
 )
 
 // The ICRC is the Ethernet CRC-32 over, in this order (IBTA annex A17; kernel:
@@ -73,7 +75,17 @@ func (p *ICRCPrefix) Len() int { return p.n }
 
 // ICRC returns the ICRC of b, which has the prefix's length. Over IPv4 id is the
 // identification.
-func (p *ICRCPrefix) ICRC(id uint16, b []byte) uint32 {
+func (p *ICRCPrefix) ICRC(id uint16, b []byte) uint32 { return p.icrc(id, nil, b) }
+
+// CopyICRC is ICRC, and copies b to dst on the way. dst is as long as b or longer and does
+// not overlap it. The ICRC is that of what was copied only if nobody changes b meanwhile.
+func (p *ICRCPrefix) CopyICRC(id uint16, dst, b []byte) uint32 {
+	copy(dst, b[:min(len(b), bthBytes)])
+	return p.icrc(id, dst, b)
+}
+
+// icrc copies what follows the BTH to dst if there is one.
+func (p *ICRCPrefix) icrc(id uint16, dst, b []byte) uint32 {
 	reg := p.reg
 	if p.v4 {
 		reg ^= idBytes[0][id>>8] ^ idBytes[1][byte(id)]
@@ -85,6 +97,9 @@ func (p *ICRCPrefix) ICRC(id uint16, b []byte) uint32 {
 	reg ^= binary.LittleEndian.Uint32(b)
 	reg = slicing[0][b[7]] ^ slicing[1][b[6]] ^ slicing[2][b[5]] ^ slicing[3][0xff] ^
 		slicing[4][reg>>24] ^ slicing[5][byte(reg>>16)] ^ slicing[6][byte(reg>>8)] ^ slicing[7][byte(reg)]
+	if dst != nil {
+		return icrcCopyRest(dst[bthBytes:], update4(reg, b[8:]), b[bthBytes:])
+	}
 	return icrcRest(update4(reg, b[8:]), b[bthBytes:])
 }
 
@@ -117,10 +132,28 @@ func icrcFinish(reg uint32, b []byte) uint32 {
 
 // icrcRest runs the register reg over what follows the BTH and inverts it.
 func icrcRest(reg uint32, b []byte) uint32 {
+	if len(b) >= crcfold.Block {
+		var rest [16]byte
+		if n := crcfold.Fold(&rest, reg, b); n > 0 {
+			reg, b = updateShort(0, rest[:]), b[n:]
+		}
+	}
 	if len(b) < shortBytes {
 		return ^updateShort(reg, b)
 	}
 	return crc32.Update(^reg, crc32.IEEETable, b)
+}
+
+// icrcCopyRest is icrcRest, and copies b to dst.
+func icrcCopyRest(dst []byte, reg uint32, b []byte) uint32 {
+	if len(b) >= crcfold.Block {
+		var rest [16]byte
+		if n := crcfold.FoldCopy(dst, &rest, reg, b); n > 0 {
+			reg, dst, b = updateShort(0, rest[:]), dst[n:], b[n:]
+		}
+	}
+	copy(dst, b)
+	return icrcRest(reg, b)
 }
 
 // shortBytes is from where on crc32.Update is worth its calls.

@@ -136,7 +136,7 @@ func randomBytes(r *rand.Rand, n int) []byte {
 
 func TestICRCAgainstDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	lengths := []int{1000, 1025, 4096, 4136, 60000}
+	lengths := []int{267, 268, 269, 523, 524, 1000, 1025, 4096, 4136, 60000}
 	for n := range 150 { // 0 to 11 are shorter than a BTH
 		lengths = append(lengths, n)
 	}
@@ -146,6 +146,10 @@ func TestICRCAgainstDefinition(t *testing.T) {
 			before := bytes.Clone(b)
 			require.Equal(t, slowICRC(&path, b), wire.ICRC(&path, b), "%d bytes", n)
 			require.Equal(t, before, b)
+			dst := make([]byte, n+1)
+			prefix := wire.NewICRCPrefix(&path, n)
+			require.Equal(t, slowICRC(&path, b), prefix.CopyICRC(path.IPID, dst, b), "%d bytes", n)
+			require.Equal(t, append(before, 0), dst)
 			id, ok := wire.SolveIPID(&path, b, wire.ICRC(&path, b))
 			require.True(t, ok)
 			if v4 {

@@ -4,7 +4,7 @@ import "github.com/rvtsim/rvtsim/ib"
 
 // ICRCPrefixes remembers the prefixes of a few lengths: those of a train's packets, of a
 // message and its acknowledgement. Its zero value remembers nothing.
-type ICRCPrefixes [4]struct {
+type ICRCPrefixes [8]struct {
 	src, dst ib.GID
 	sport    uint16
 	prefix   ICRCPrefix

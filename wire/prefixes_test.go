@@ -13,14 +13,14 @@ import (
 func TestPrefixesTellPathsApart(t *testing.T) {
 	var known wire.ICRCPrefixes
 	path := wire.Path{Src: ib.GIDFromIPv4(10, 0, 0, 1), Dst: ib.GIDFromIPv4(10, 0, 0, 2), SPort: 4791}
-	b := make([]byte, 64)
+	b := make([]byte, 80)
 	for i := range b {
 		b[i] = byte(i)
 	}
 	check := func() {
 		t.Helper()
 		for range 2 {
-			for _, n := range []int{16, 32, 64} { // one place
+			for _, n := range []int{16, 48, 80} { // one place
 				path.IPID = uint16(n)
 				require.Equal(t, wire.ICRC(&path, b[:n]), known.Of(&path, n).ICRC(path.IPID, b[:n]))
 			}

@@ -72,7 +72,7 @@ func laneOf(b []byte) (*laneHeader, []byte) {
 // recordBytes is the room that a packet of n bytes takes in a ring.
 func recordBytes(n int) int { return (recordHead + n + recordAlign - 1) &^ (recordAlign - 1) }
 
-// putRecord writes a packet and the headers around it.
+// putRecord writes the headers around a packet, which lies behind them.
 func putRecord(b []byte, d *fabric.Datagram) {
 	p := &d.Path
 	le := binary.LittleEndian
@@ -82,7 +82,6 @@ func putRecord(b []byte, d *fabric.Datagram) {
 	le.PutUint32(b[8:], p.FlowLabel)
 	copy(b[16:32], p.Src[:])
 	copy(b[32:48], p.Dst[:])
-	copy(b[recordHead:], d.Buf)
 }
 
 // recordLength reads the length of a record, once.

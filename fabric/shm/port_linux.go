@@ -220,13 +220,15 @@ func (p *Port) WriteBatch(src []fabric.Datagram) (int, error) {
 // send writes to a lane and returns how many packets were taken, that is written or lost.
 func (p *Port) send(l *Lane, src []fabric.Datagram) (n int) {
 	l.rewind()
+	local := p.LocalGID()
 	for n < len(src) {
 		b := l.reserve(len(src[n].Buf))
 		if b == nil {
 			break
 		}
-		fabric.Seal(&src[n], p.LocalGID(), p.sport, 0, &p.txKnown)
-		putRecord(b, &src[n])
+		d := &src[n]
+		fabric.SealInto(b[recordHead:recordHead+len(d.Buf)], d, local, p.sport, 0, &p.txKnown)
+		putRecord(b, d)
 		n++
 	}
 	l.publish()

@@ -1,0 +1,98 @@
+package crcfold
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestFold: what is left after folding has the CRC of the whole, at any alignment and from
+// any register, and FoldCopy has copied what was folded and touched nothing else.
+func TestFold(t *testing.T) {
+	if !can {
+		t.Log("this processor cannot; only that is tested")
+		require.Zero(t, Fold(new([16]byte), 0, make([]byte, 2*Block)))
+		require.Zero(t, FoldCopy(make([]byte, 2*Block), new([16]byte), 0, make([]byte, 2*Block)))
+		return
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		skew := rapid.IntRange(0, 80).Draw(t, "skew")
+		b := make([]byte, rapid.IntRange(0, 5*Block+17).Draw(t, "length"))
+		rand.NewChaCha8(seed(rapid.Uint64().Draw(t, "seed"))).Read(b)
+		reg := rapid.Uint32().Draw(t, "register")
+		at := append(make([]byte, skew), b...)[skew:]
+		var rest, again [16]byte
+		n := Fold(&rest, reg, at)
+		require.Equal(t, len(b)/Block*Block, n)
+		dst := bytes.Repeat([]byte{0xa5}, skew+len(b)+1)
+		require.Equal(t, n, FoldCopy(dst[skew:], &again, reg, at))
+		require.Equal(t, b[:n], dst[skew:skew+n])
+		require.Equal(t, bytes.Repeat([]byte{0xa5}, len(b)+1-n), dst[skew+n:])
+		if n > 0 {
+			require.Equal(t, rest, again)
+			require.Equal(t, crc32.Update(^reg, crc32.IEEETable, b[:n]), crc32.Update(^uint32(0), crc32.IEEETable, rest[:]))
+		}
+	})
+}
+
+func seed(n uint64) (s [32]byte) {
+	binary.LittleEndian.PutUint64(s[:], n)
+	return s
+}
+
+// TestConstants computes the constants of the assembly.
+func TestConstants(t *testing.T) {
+	power := func(n int) uint64 { // x^n mod P, reflected, as a product of 33 bits wants it
+		r := uint32(1)
+		for range n {
+			carry := r >> 31
+			r = r<<1 ^ carry*bits.Reverse32(crc32.IEEE)
+		}
+		return uint64(bits.Reverse32(r)) << 1
+	}
+	src, err := os.ReadFile("fold_amd64.s")
+	require.NoError(t, err)
+	var got []uint64
+	for _, m := range regexp.MustCompile(`DATA .*\$0x([0-9a-f]+)`).FindAllSubmatch(src, -1) {
+		v, err := strconv.ParseUint(string(m[1]), 16, 64)
+		require.NoError(t, err)
+		got = append(got, v)
+	}
+	var want []uint64
+	for _, d := range []int{2048, 512, 384, 256, 128} {
+		want = append(want, power(d+32), power(d-32))
+	}
+	require.Equal(t, want, got)
+}
+
+func BenchmarkFold(b *testing.B) {
+	src, dst := make([]byte, 4096), make([]byte, 4096)
+	var rest [16]byte
+	b.Run("fold", func(b *testing.B) {
+		b.SetBytes(4096)
+		for b.Loop() {
+			Fold(&rest, 0, src)
+		}
+	})
+	b.Run("copy", func(b *testing.B) {
+		b.SetBytes(4096)
+		for b.Loop() {
+			FoldCopy(dst, &rest, 0, src)
+		}
+	})
+	b.Run("hash/crc32", func(b *testing.B) {
+		b.SetBytes(4096)
+		for b.Loop() {
+			crc32.Update(0, crc32.IEEETable, src)
+		}
+	})
+}
