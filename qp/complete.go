@@ -197,9 +197,6 @@ func (q *QP) usesKey(lkey ib.LKey, rkey ib.RKey) bool {
 // it, and the others are flushed.
 func (q *QP) GatherFault(first *TxPacket) {
 	if first.answers() {
-		if l := q.resp.last(); q.fatal && l != nil && first.Pkt.PSN.Cmp(l.psn) > 0 {
-			return // the peer is told of an earlier one
-		}
 		// The NAK is for this READ: nothing behind it counts as carried out (RC-NAK-08).
 		q.rSafePSN = first.Pkt.PSN
 		q.MemoryFault()

@@ -84,7 +84,6 @@ func (q *QP) recvUD(from *wire.Path, pkt *wire.Packet) wire.DropReason {
 			q.errorQP(q.Env.Prof.RecvTooSmall, ib.CauseRecvTooSmall, ib.CauseFlushAfter, true)
 			return wire.DropRecvTooSmall
 		}
-		q.RRcvLen = 0
 		q.giveUpRecv(pkt, ib.CauseRecvTooSmall)
 		return wire.DropRecvTooSmall
 	}
