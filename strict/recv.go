@@ -132,7 +132,7 @@ func (t *Tracker) RecvDone(q *qp.QP, wrID uint64, _ ib.WCStatus, entered bool) {
 	}
 	if entered {
 		cs := t.cq(q.RecvCQ)
-		cs.items = append(cs.items, item{st: t.qp(q), recv: true})
+		cs.enter(item{st: t.qp(q), recv: true})
 	}
 }
 

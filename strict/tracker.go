@@ -70,6 +70,7 @@ type Tracker struct {
 	cqs  map[*cq.CQ]*cqState
 	busy []busyMemory // of posted receives, by address
 	said map[said]bool
+	past []Mark // of queues that are gone, the latest first
 }
 
 type said struct {
@@ -107,6 +108,7 @@ type qpState struct {
 	q     *qp.QP
 	dead  bool
 	sends []send // posted and not free, oldest first
+	most  int    // of them at a time
 	base  uint64 // number of sends[0], counted from the first post
 	done  uint64 // sends before this one are carried out
 	recv  recvQueue
@@ -151,6 +153,7 @@ func (r *recv) place() Place { return Place{fmt.Sprintf("post_recv of wr %d", r.
 type cqState struct {
 	c       *cq.CQ
 	items   []item
+	most    int // completions in it at a time
 	expect  int // posted work that will put a completion here
 	arm     Place
 	missed  int // completions that waited when it was armed and still do: none of them sends an event
@@ -263,6 +266,7 @@ func (t *Tracker) PostSend(q *qp.QP, wr *swqe.SendWR, site Site) {
 		t.expect(t.cq(q.SendCQ), s.place())
 	}
 	st.sends = append(st.sends, s)
+	st.most = max(st.most, len(st.sends))
 	if n := len(st.sends); n >= st.size() && t.checks.SendQueue && !slices.ContainsFunc(st.sends, func(s send) bool { return s.signaled }) {
 		t.say(&SQNeverFrees, q, fmt.Sprintf("%d unsignaled work requests fill the send queue of %d, and none is signaled: no completion will ever free a slot", n, st.size()), s.place())
 	}
@@ -325,7 +329,7 @@ func (t *Tracker) SendDone(q *qp.QP, w *swqe.SWQE, status ib.WCStatus, entered b
 		cs.expect--
 	}
 	if entered {
-		cs.items = append(cs.items, item{st: st, seq: st.done})
+		cs.enter(item{st: st, seq: st.done})
 	}
 	st.done++
 	if s.segs != nil && !s.excused && status == ib.WCSuccess {
@@ -376,11 +380,9 @@ func (t *Tracker) Reset(q *qp.QP, keepRecvs bool) {
 // DestroyQP is told that a queue pair is gone.
 func (t *Tracker) DestroyQP(q *qp.QP) {
 	st := t.qp(q)
+	t.retire(st.mark())
 	t.Reset(q, false)
 	st.dead = true
 	delete(t.qps, q)
 	t.live = slices.DeleteFunc(t.live, func(o *qpState) bool { return o == st })
 }
-
-// DestroyCQ is told that a completion queue is gone.
-func (t *Tracker) DestroyCQ(c *cq.CQ) { delete(t.cqs, c) }

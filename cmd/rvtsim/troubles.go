@@ -45,6 +45,9 @@ func addNodeExplain(cmd *cobra.Command) {
 
 // printTroubles tells everything, oldest first.
 func printTroubles(w io.Writer, n *daemon.NodeReport) {
+	if len(n.Tight) > 0 {
+		defer fmt.Fprintf(w, "\nQueues on node %s that were full once, or nearly: one more of a post, or of a completion, may fail:\n  - %s\n", n.Name, strings.Join(n.Tight, "\n  - "))
+	}
 	counts := explain.DropCounts(n.Drops)
 	if drops := explain.Drops("node "+n.Name, &counts); drops != "" {
 		defer fmt.Fprintf(w, "\n%s\n", drops)

@@ -60,6 +60,10 @@ type NodeReport struct {
 	// Drops are the dropped packets by reason (wire.DropReason), without those that are 0.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 
+	// Tight are the send and completion queues of a strict node that came within a tenth of
+	// full.
+	Tight []string `json:"tight,omitempty"`
+
 	// System calls that moved packets, or looked for some in vain.
 	SendCalls    uint64 `json:"send_calls"`
 	ReceiveCalls uint64 `json:"receive_calls"`
@@ -179,6 +183,11 @@ func (d *Daemon) reportNode(h *hosted) NodeReport {
 		for r, k := range ctr.Dropped {
 			n.DroppedPackets += k
 			n.dropped(wire.DropReason(r).String(), k)
+		}
+		if h.guard != nil {
+			for _, m := range h.guard.Tight() {
+				n.Tight = append(n.Tight, m.String())
+			}
 		}
 		for i, a := range contexts {
 			if a.cm != nil || !a.open {
