@@ -133,10 +133,9 @@ func icrcFinish(reg uint32, b []byte) uint32 {
 // icrcRest runs the register reg over what follows the BTH and inverts it.
 func icrcRest(reg uint32, b []byte) uint32 {
 	if len(b) >= crcfold.Block {
-		var rest [16]byte
-		if n := crcfold.Fold(&rest, reg, b); n > 0 {
-			reg, b = updateShort(0, rest[:]), b[n:]
-		}
+		var n int
+		reg, n = crcfold.Fold(reg, b)
+		b = b[n:]
 	}
 	if len(b) < shortBytes {
 		return ^updateShort(reg, b)
@@ -147,10 +146,9 @@ func icrcRest(reg uint32, b []byte) uint32 {
 // icrcCopyRest is icrcRest, and copies b to dst.
 func icrcCopyRest(dst []byte, reg uint32, b []byte) uint32 {
 	if len(b) >= crcfold.Block {
-		var rest [16]byte
-		if n := crcfold.FoldCopy(dst, &rest, reg, b); n > 0 {
-			reg, dst, b = updateShort(0, rest[:]), dst[n:], b[n:]
-		}
+		var n int
+		reg, n = crcfold.FoldCopy(dst, reg, b)
+		dst, b = dst[n:], b[n:]
 	}
 	copy(dst, b)
 	return icrcRest(reg, b)

@@ -21,6 +21,14 @@ DATA quarters<>+48(SB)/8, $0
 DATA quarters<>+56(SB)/8, $0
 GLOBL quarters<>(SB), RODATA, $64
 
+DATA by64<>+0(SB)/8, $0x163cd6124
+GLOBL by64<>(SB), RODATA, $8
+
+// P, and x^64 divided by P, reflected.
+DATA barrett<>+0(SB)/8, $0x1db710641
+DATA barrett<>+8(SB)/8, $0x1f7011641
+GLOBL barrett<>(SB), RODATA, $16
+
 // ONTO moves Z by the distance in Z0 onto the line in L, with the result in Z.
 #define ONTO(Z, T, L) \
 	VPCLMULQDQ $0x11, Z0, Z, T; \
@@ -34,7 +42,13 @@ GLOBL quarters<>(SB), RODATA, $64
 	VMOVD AX, X5; \
 	VPXORQ Z5, Z1, Z1
 
-// END makes 16 bytes at DI of the four lines in Z1 to Z4.
+// LOW32 is the lower half of X's lower half.
+#define LOW32(X, Y) \
+	VPSLLQ $32, X, Y; \
+	VPSRLQ $32, Y, Y
+
+// END leaves in AX what becomes of the register after the four lines in Z1 to Z4: they are
+// folded to one, to 16 bytes, to 12, to 8, of which Barrett's reduction takes the rest mod P.
 #define END \
 	VBROADCASTI32X4 by512<>(SB), Z0; \
 	ONTO(Z1, Z5, Z2); \
@@ -50,15 +64,29 @@ GLOBL quarters<>(SB), RODATA, $64
 	VPXORQ X1, X2, X1; \
 	VPXORQ X3, X4, X3; \
 	VPXORQ X3, X1, X1; \
-	VMOVDQU X1, (DI); \
+	VMOVDQU quarters<>+32(SB), X0; \
+	VPCLMULQDQ $0x10, X0, X1, X2; \
+	VPSRLDQ $8, X1, X1; \
+	VPXOR X2, X1, X1; \
+	VMOVQ by64<>(SB), X0; \
+	LOW32(X1, X2); \
+	VPCLMULQDQ $0x00, X0, X2, X2; \
+	VPSRLDQ $4, X1, X1; \
+	VPXOR X2, X1, X1; \
+	VMOVDQU barrett<>(SB), X0; \
+	LOW32(X1, X2); \
+	VPCLMULQDQ $0x10, X0, X2, X2; \
+	LOW32(X2, X2); \
+	VPCLMULQDQ $0x00, X0, X2, X2; \
+	VPXOR X2, X1, X1; \
+	VPEXTRD $1, X1, AX; \
 	VZEROUPPER
 
-// func fold(rest *[16]byte, reg uint32, p *byte, n int)
-TEXT ·fold(SB), NOSPLIT, $0-32
-	MOVQ rest+0(FP), DI
-	MOVL reg+8(FP), AX
-	MOVQ p+16(FP), SI
-	MOVQ n+24(FP), CX
+// func fold(reg uint32, p *byte, n int) uint32
+TEXT ·fold(SB), NOSPLIT, $0-28
+	MOVL reg+0(FP), AX
+	MOVQ p+8(FP), SI
+	MOVQ n+16(FP), CX
 	VMOVDQU64 (SI), Z1
 	VMOVDQU64 64(SI), Z2
 	VMOVDQU64 128(SI), Z3
@@ -81,15 +109,15 @@ test:
 	SUBQ $256, CX
 	JA   next
 	END
+	MOVL AX, ret+24(FP)
 	RET
 
-// func foldCopy(dst *byte, rest *[16]byte, reg uint32, p *byte, n int)
-TEXT ·foldCopy(SB), NOSPLIT, $0-40
+// func foldCopy(dst *byte, reg uint32, p *byte, n int) uint32
+TEXT ·foldCopy(SB), NOSPLIT, $0-36
 	MOVQ dst+0(FP), DX
-	MOVQ rest+8(FP), DI
-	MOVL reg+16(FP), AX
-	MOVQ p+24(FP), SI
-	MOVQ n+32(FP), CX
+	MOVL reg+8(FP), AX
+	MOVQ p+16(FP), SI
+	MOVQ n+24(FP), CX
 	VMOVDQU64 (SI), Z1
 	VMOVDQU64 64(SI), Z2
 	VMOVDQU64 128(SI), Z3
@@ -121,4 +149,5 @@ test:
 	SUBQ $256, CX
 	JA   next
 	END
+	MOVL AX, ret+32(FP)
 	RET
