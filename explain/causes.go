@@ -80,6 +80,7 @@ var causes = map[ib.Cause][]string{
 	},
 	ib.CauseOpSequence: {
 		"The peer's packets of one message did not follow each other. Adapters do not do that; is another sender using the same connection (a stale peer, a forged packet)?",
+		"On UC a sender that failed in the middle of a message begins the next one where it stopped: look at its own completions.",
 	},
 	ib.CausePacketLength: {
 		"Both ends must use the same path_mtu: it decides how a message is cut.",
