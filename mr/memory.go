@@ -190,8 +190,12 @@ func (b *Batch) execute(write bool) []Fault {
 		b.executeRun(r.mem, r.start, end, write)
 	}
 	// Buffers and memories must not be kept alive by an idle batch.
-	clear(b.ops)
-	clear(b.runs)
+	if len(b.ops) == 1 { // most bursts of a simulation; clear is a call
+		b.ops[0], b.runs[0] = Op{}, run{}
+	} else {
+		clear(b.ops)
+		clear(b.runs)
+	}
 	b.ops, b.tags, b.runs = b.ops[:0], b.tags[:0], b.runs[:0]
 	return b.faults
 }

@@ -300,7 +300,11 @@ type Outbox struct {
 
 // Reset empties the outbox.
 func (o *Outbox) Reset() {
-	clear(o.Segs)
+	if len(o.Segs) == 1 {
+		o.Segs[0] = mr.Seg{}
+	} else {
+		clear(o.Segs)
+	}
 	o.Packets, o.Segs = o.Packets[:0], o.Segs[:0]
 }
 

@@ -61,6 +61,7 @@ type Network struct {
 	seq     uint64
 	slab    slab
 	capture fabric.Datagram // scratch for the sink
+	transit transit         // of the Send under way; here it need not be cleared for each
 	stray   node            // counts what was sent from nodes that do not exist
 	addrGen uint32          // rises with every change of addr
 	arrived vtime.Time      // see Arrived
@@ -318,14 +319,22 @@ type transit struct {
 // with loopback on a real port. What cannot be sent is counted, never reported; what
 // comes from no node shows in Totals only, as LossUnreachable.
 func (n *Network) Send(now vtime.Time, from NodeIndex, path *wire.Path, p *wire.Packet, payload []byte) {
-	t := transit{now: now, from: from, path: path, p: p, payload: payload, bytes: encodedBytes(p, payload)}
-	n.send(&t)
+	n.begin(now, from, path, p, payload).constant = false
+	n.send(&n.transit)
 }
 
 // SendConstant is like Send, but the payload is not copied: the caller never changes it.
 func (n *Network) SendConstant(now vtime.Time, from NodeIndex, path *wire.Path, p *wire.Packet, payload []byte) {
-	t := transit{now: now, from: from, path: path, p: p, payload: payload, bytes: encodedBytes(p, payload), constant: true}
-	n.send(&t)
+	n.begin(now, from, path, p, payload).constant = true
+	n.send(&n.transit)
+}
+
+// begin sets all of the network's transit but constant and what depart sets.
+func (n *Network) begin(now vtime.Time, from NodeIndex, path *wire.Path, p *wire.Packet, payload []byte) *transit {
+	t := &n.transit
+	t.now, t.from, t.path, t.p, t.payload = now, from, path, p, payload
+	t.bytes, t.serialised = encodedBytes(p, payload), false
+	return t
 }
 
 func (n *Network) send(t *transit) {
@@ -387,6 +396,12 @@ func (n *Network) forward(t *transit, to NodeIndex) {
 		return
 	}
 	at := e.arrive(out)
+	if e.policy == nil && len(n.faulty) == 0 && len(n.cut)+len(n.cuts) == 0 {
+		src.count.Sent++
+		src.count.SentBytes += uint64(t.bytes)
+		n.enqueue(t, e, to, at, fabric.CorruptNone)
+		return
+	}
 	v := n.policy(e, t.from, to).Fate(t.now, t.path, fabric.InfoOf(t.p, t.bytes))
 	if n.isCut(t.from, to) {
 		v = fabric.Verdict{Drop: true, Reason: fabric.LossPartition}

@@ -15,21 +15,30 @@ func (q *queue) at(i uint32) *event { return &q.ring[(q.first+i)&uint32(len(q.ri
 
 // push adds e and reports whether it is the first packet now.
 func (q *queue) push(e event) (first bool) {
+	if q.n > 0 && !e.before(q.at(q.n-1)) {
+		q.append(e)
+		return false
+	}
 	head := q.front()
 	first = head == nil || e.before(head)
-	if q.n > 0 && e.before(q.at(q.n-1)) {
-		if q.others == nil {
-			q.others = new(eventHeap)
-		}
-		q.others.push(e)
+	if q.n == 0 {
+		q.append(e)
 		return first
 	}
+	if q.others == nil {
+		q.others = new(eventHeap)
+	}
+	q.others.push(e)
+	return first
+}
+
+// append puts e behind the ring's last.
+func (q *queue) append(e event) {
 	if int(q.n) == len(q.ring) {
 		q.grow()
 	}
 	*q.at(q.n) = e
 	q.n++
-	return first
 }
 
 // grow doubles the ring. It never shrinks.
@@ -55,7 +64,7 @@ func (q *queue) front() *event {
 
 // pop removes the first packet. The queue must not be empty.
 func (q *queue) pop() event {
-	if q.n == 0 || q.front() != q.at(0) {
+	if q.others != nil && len(*q.others) > 0 && (q.n == 0 || (*q.others)[0].before(q.at(0))) {
 		return q.others.pop()
 	}
 	e := *q.at(0)
