@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,14 +14,16 @@ import (
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/hugepages"
 	"github.com/rvtsim/rvtsim/internal/invariants"
+	"github.com/rvtsim/rvtsim/internal/prefetch"
 	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
 	"github.com/rvtsim/rvtsim/workload"
 )
 
 // busyWorld is a ring of nodes, each sending 64-byte messages to the next one without
 // end.
 func busyWorld(t testing.TB, nodes int) *World {
-	w := newWorld(t, Config{Seed: 1, Network: mem.Config{Default: mem.LinkConfig{Latency: 2 * time.Microsecond}}}, nodes)
+	w := newWorld(t, Config{Seed: 1, Network: mem.Config{Default: mem.LinkConfig{Latency: 2 * time.Microsecond}, Ahead: ahead(nodes)}}, nodes)
 	s := workload.DefaultSpec()
 	s.Ops = []workload.WeightedOp{{Op: ib.WRSend, Weight: 1}}
 	s.Count, s.Depth, s.RecvDepth, s.Verify = 0, 8, 16, false
@@ -30,6 +33,14 @@ func busyWorld(t testing.TB, nodes int) *World {
 		require.NoError(t, err)
 	}
 	return w
+}
+
+// ahead is what rvtsim gives worlds of that size; see internal/runner.
+func ahead(nodes int) func(*mem.Frame) {
+	if nodes < 256 {
+		return nil
+	}
+	return func(f *mem.Frame) { prefetch.Bytes(unsafe.Pointer(f), mem.FrameBytes) }
 }
 
 // sizes are the numbers of nodes of a curve.
@@ -52,9 +63,11 @@ func BenchmarkWrites(b *testing.B) {
 }
 
 // writeWorld is a ring of nodes at a switch, each writing to the next one without end.
-func writeWorld(t testing.TB, nodes int) *World {
+func writeWorld(t testing.TB, nodes int) *World { return writeWorldAhead(t, nodes, ahead(nodes)) }
+
+func writeWorldAhead(t testing.TB, nodes int, ahead func(*mem.Frame)) *World {
 	link := mem.LinkConfig{Latency: time.Microsecond, BandwidthBitsPerSecond: 100e9}
-	w := newWorld(t, Config{Seed: 1, Network: mem.Config{Default: link}}, nodes)
+	w := newWorld(t, Config{Seed: 1, Network: mem.Config{Default: link, Ahead: ahead}}, nodes)
 	at := w.Network().AddSwitch()
 	s := workload.DefaultSpec()
 	s.Ops = []workload.WeightedOp{{Op: ib.WRRDMAWrite, Weight: 1}}
@@ -113,4 +126,24 @@ func cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestAheadChangesNothing compares a world whose network shows the frames that come soon with
+// one whose does not, and asks how often it was right: that the frame was one of the next.
+func TestAheadChangesNothing(t *testing.T) {
+	const nodes = 20
+	shown := map[*mem.Frame]bool{}
+	with := writeWorldAhead(t, nodes, func(f *mem.Frame) { shown[f] = true })
+	foreseen, taken := 0, 0
+	with.cfg.OnPacket = func(_ vtime.Time, _ *Node, f *mem.Frame, _ wire.DropReason) {
+		if taken++; shown[f] {
+			foreseen++
+		}
+		delete(shown, f)
+	}
+	without := writeWorldAhead(t, nodes, nil)
+	with.Run(vtime.Time(200 * time.Microsecond))
+	without.Run(vtime.Time(200 * time.Microsecond))
+	require.Equal(t, without.Digest(), with.Digest())
+	require.Greater(t, foreseen, taken/2)
 }

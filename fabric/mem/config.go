@@ -26,6 +26,9 @@ type Config struct {
 	// MaxInFlight bounds the packets in flight; one more is lost as LossQueue.
 	// 0 means DefaultMaxInFlight.
 	MaxInFlight int
+	// Ahead, if not nil, is shown frames that are likely to be the next but one. It may ask
+	// the processor for their memory, and must not read or change them.
+	Ahead func(*Frame)
 }
 
 // DefaultMaxInFlight is far above what any world needs and far below what would

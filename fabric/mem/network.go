@@ -523,6 +523,9 @@ func (n *Network) Burst(now vtime.Time, mark uint64, dst []*Frame) []*Frame {
 		dst = append(dst, n.take(place))
 		if e := n.sched.places[place].front(); e == nil || e.at > now || e.seq >= mark {
 			n.sched.settle(place)
+			if n.cfg.Ahead != nil {
+				n.ahead()
+			}
 			return dst
 		}
 	}
@@ -543,8 +546,27 @@ func (n *Network) ready(now vtime.Time, mark uint64) (place int32, ok bool) {
 		at, place := h.at, h.place
 		n.sched.pop(place)
 		n.sched.settle(place)
+		if n.cfg.Ahead != nil {
+			n.ahead()
+		}
 		n.hop(f, at)
 	}
+}
+
+// ahead shows Config.Ahead the packet behind the first one, which is among the heap's next.
+// The first one was shown when it was second, in most cases.
+func (n *Network) ahead() {
+	h := n.sched.heads
+	if len(h) <= arity {
+		return
+	}
+	second := &h[1]
+	for i := 2; i <= arity; i++ {
+		if h[i].before(second) {
+			second = &h[i]
+		}
+	}
+	n.cfg.Ahead(n.slab.at(second.slot))
 }
 
 // take pops the first packet of a place where nodes get theirs.

@@ -61,7 +61,8 @@ func TestFrameLines(t *testing.T) {
 	require.Zero(t, frame.Size()%line)
 	require.LessOrEqual(t, end(frame, "Path"), uintptr(line))
 	pkt, _ := frame.FieldByName("Packet")
-	require.LessOrEqual(t, pkt.Offset+end(reflect.TypeFor[wire.Packet](), "AETH"), uintptr(2*line))
+	require.LessOrEqual(t, pkt.Offset+end(reflect.TypeFor[wire.Packet](), "AETH"), uintptr(FrameBytes))
+	require.Equal(t, 2*line, FrameBytes)
 }
 
 // TestReusedFrameForgets sends a packet with extended headers, and then, in the same frame,

@@ -31,6 +31,9 @@ type Frame struct {
 	_      [4]uint64 // up to a whole number of lines
 }
 
+// FrameBytes is how much of a frame is used for most packets.
+const FrameBytes = 128
+
 type frameState uint8
 
 const (

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/internal/fdspace"
+	"github.com/rvtsim/rvtsim/internal/prefetch"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
@@ -204,7 +205,7 @@ func (l *inLane) read(dst []fabric.Datagram, known *wire.ICRCPrefixes, c *fabric
 		b := l.ring[at : at+recordHead+int(size)]
 		l.at += uint64(recordBytes(int(size)))
 		if ahead := min(tail-l.at, recordHead+prefetchBytes, laneBytes-l.at%laneBytes); ahead > 0 {
-			prefetch(&l.ring[l.at%laneBytes], int(ahead))
+			prefetch.Bytes(unsafe.Pointer(&l.ring[l.at%laneBytes]), int(ahead))
 		}
 		if l.accept(b, &dst[n], known, c) {
 			n++

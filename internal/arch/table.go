@@ -139,6 +139,7 @@ var table = []Rule{
 	{Package: "cmd/rvtsim-engine", Kind: Open, Reason: "the boundary to C of the engine inside a program"},
 	{Package: "internal/topology", Kind: Open, Reason: "reads topology files"},
 	{Package: "internal/runner", Kind: Open, Reason: "carries out a topology file in virtual time or on sockets"},
+	{Package: "internal/prefetch", Kind: Shell, Reason: "asks the processor for memory; nothing that is computed depends on it"},
 	{Package: "internal/hugepages", Kind: Shell, Reason: "asks the kernel for huge pages; nothing that is computed depends on it"},
 	{Package: "internal/report", Kind: Open, Reason: "prints results"},
 	{Package: "internal/simreport", Kind: Open, Reason: "prints results of simulations: tables, plots, JSON, CSV"},

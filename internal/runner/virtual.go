@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+	"unsafe"
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/fabric/mem"
 	"github.com/rvtsim/rvtsim/internal/hugepages"
+	"github.com/rvtsim/rvtsim/internal/prefetch"
 	"github.com/rvtsim/rvtsim/internal/report"
 	"github.com/rvtsim/rvtsim/internal/topology"
 	"github.com/rvtsim/rvtsim/sim"
@@ -130,6 +132,9 @@ const fewHistograms = 512
 
 func (r *virtualRun) build(sink fabric.Sink) (err error) {
 	cfg := sim.Config{Seed: r.seed, Network: mem.Config{Default: linkConfig(&r.file.Network), Sink: sink}, Check: r.checks == CheckAll}
+	if len(r.file.Nodes) >= hugeNodes {
+		cfg.Network.Ahead = func(f *mem.Frame) { prefetch.Bytes(unsafe.Pointer(f), mem.FrameBytes) }
+	}
 	if r.trace != nil {
 		cfg.OnPacket = r.trace.packet
 	}

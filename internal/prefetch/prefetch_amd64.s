@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// func prefetch(p *byte, n int)
-TEXT ·prefetch(SB), NOSPLIT, $0-16
+// func Bytes(p unsafe.Pointer, n int)
+TEXT ·Bytes(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ n+8(FP), CX
 	ADDQ AX, CX
