@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -424,7 +425,9 @@ func (b *bench) pair(port string, server, client func(context.Context) *exec.Cmd
 	}
 	out, err := client(ctx).CombinedOutput()
 	if err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, out)
+		cancel()
+		<-ended // it writes no more
+		return 0, fmt.Errorf("%w\n%s\nThe server said:\n%s", err, out, said.String())
 	}
 	select { // a server that is killed does not say what it has counted
 	case <-ended:
@@ -475,13 +478,26 @@ func listening(ctx context.Context, port string) error {
 	return errors.New("the server does not listen")
 }
 
+// Ports for servers. The system gives those from 32768 on to whoever connects or asks for a
+// free one, so one of them may be gone by the time that a server has started.
+const (
+	firstPort = 20000
+	ports     = 12000
+)
+
+var portsGiven atomic.Uint32
+
+// freePort returns a TCP port that nobody listens on, and not one that it has returned lately.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	var err error
+	for range ports {
+		port := strconv.Itoa(firstPort + (os.Getpid()*97+int(portsGiven.Add(1)))%ports)
+		var l net.Listener
+		if l, err = net.Listen("tcp", ":"+port); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+	return "", err
 }
 
 func commit() string {

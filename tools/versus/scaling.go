@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -35,10 +36,10 @@ var families = []family{
 		return b.perftest("program", &measure{perf: fmt.Sprintf("ib_send_bw -s 64 -t 16 -r 64 -q %d -n %d", n, max(64, 200000/n)), column: rate})
 	}},
 	{"send 64 KiB, programs on each node", "MB/s", []int{1, 2, 4, 8, 25}, func(b *bench, n int) (float64, error) {
-		return b.together(n, fmt.Sprintf("ib_send_bw -s 65536 -t 16 -r 64 -e -n %d", 40000/n), average)
+		return b.together(n, "ib_send_bw -s 65536 -t 16 -r 64 -e", 200000/n, 65536/1e6)
 	}},
 	{"send 64 B, programs on each node", "M/s", []int{1, 2, 4, 8, 25}, func(b *bench, n int) (float64, error) {
-		return b.together(n, fmt.Sprintf("ib_send_bw -s 64 -t 128 -e -n %d", 1000000/n), rate)
+		return b.together(n, "ib_send_bw -s 64 -t 128 -e", 5000000/n, 1/1e6)
 	}},
 }
 
@@ -103,25 +104,42 @@ func (b *bench) family(f *family, rounds int) ([]table.Row, error) {
 	return rows, nil
 }
 
-// together runs n pairs of programs at once and returns the sum of their figures. They sleep
-// on events, which perftest cannot do for a given time, so each has a number of messages to
-// send, and all begin and end at about the same time.
-func (b *bench) together(n int, perf string, column int) (float64, error) {
-	figures, errs := make([]float64, n), make([]error, n)
+// fewMessages are sent to see how long programs take to start and to end.
+const fewMessages = 160
+
+// together runs n pairs of programs at once, each with so many messages to send, and returns
+// how many go through in a second, times unit. They sleep on events, which perftest cannot do
+// for a given time, and many of them start one after the other while the first ones already
+// send, so the sum of their own figures says little: it is the time for all of them that
+// counts, less what they take with a few messages.
+func (b *bench) together(n int, perf string, messages int, unit float64) (float64, error) {
+	few, err := b.lasts(n, fmt.Sprintf("%s -n %d", perf, fewMessages))
+	if err != nil {
+		return 0, err
+	}
+	all, err := b.lasts(n, fmt.Sprintf("%s -n %d", perf, messages))
+	if err != nil {
+		return 0, err
+	}
+	if all <= few {
+		return 0, fmt.Errorf("%d pairs took %v for %d messages each and %v for %d: the machine is too busy", n, all, messages, few, fewMessages)
+	}
+	return unit * float64(n*(messages-fewMessages)) / (all - few).Seconds(), nil
+}
+
+// lasts is how long n pairs of programs take from the first start to the last end.
+func (b *bench) lasts(n int, perf string) (time.Duration, error) {
+	errs := make([]error, n)
 	b.await()
+	start := time.Now()
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { figures[i], errs[i] = b.perftest("program", &measure{perf: perf, column: column, now: true}) })
+		wg.Go(func() {
+			_, errs[i] = b.perftest("program", &measure{perf: perf, column: average, now: true})
+		})
 	}
 	wg.Wait()
-	sum := 0.0
-	for i, f := range figures {
-		if errs[i] != nil {
-			return 0, errs[i]
-		}
-		sum += f
-	}
-	return sum, nil
+	return time.Since(start), errors.Join(errs...)
 }
 
 // beside measures the latency of a program alone, and beside a pair that saturates.
