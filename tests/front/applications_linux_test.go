@@ -111,7 +111,7 @@ func TestMPI(t *testing.T) {
 	}
 	cmd := exec.CommandContext(ctx, "mpirun", args...)
 	cmd.Env = append(s.env, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "sum 6")

@@ -308,7 +308,7 @@ func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, prog[0], prog[1:]...)
 	cmd.Env = s.env
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	if s.cred != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
 	}

@@ -117,7 +117,7 @@ func upOnWire(t *testing.T) *ourNode {
 
 func (n *ourNode) rvt(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, n.rvtsim, args...)
-	cmd.Env, cmd.WaitDelay = n.env, time.Second
+	cmd.Env, cmd.WaitDelay = n.env, 10*time.Second
 	return cmd
 }
 

@@ -206,7 +206,7 @@ func (s *site) stretch(names []string, got map[string]outcome) (done int, err er
 	cmd.Stdout, cmd.Stderr = &said, &said
 	// Tests fork: all of them must end.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	require.NoError(s.t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() {
