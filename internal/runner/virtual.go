@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 	"unsafe"
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/fabric/mem"
+	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/internal/hugepages"
 	"github.com/rvtsim/rvtsim/internal/prefetch"
 	"github.com/rvtsim/rvtsim/internal/report"
@@ -358,8 +360,18 @@ func (r *virtualRun) run(ctx context.Context, o *Options) error {
 			return r.err
 		}
 		if done || r.done() || r.world.NextAt() > limit || r.world.Err() != nil {
+			r.drain(limit)
 			return nil
 		}
+	}
+}
+
+// drain lets arrive what UC and UD have sent when all flows are done: to them a message is
+// done when it has left.
+func (r *virtualRun) drain(limit vtime.Time) {
+	unreliable := func(fl topology.Flow) bool { return fl.Transport != ib.QPTypeRC }
+	if r.done() && slices.ContainsFunc(r.file.Flows, unreliable) {
+		r.world.RunUntil(limit, func() bool { return r.world.Network().InFlight() == 0 })
 	}
 }
 

@@ -155,6 +155,22 @@ traffic: [{from: a, to: b, op: send}, {from: c, to: a, op: send}]
 	requireGood(t, runVirtual(t, parse(t, fmt.Sprintf(text, ", {name: top, switches: [s, t]}")), Options{}))
 }
 
+// TestUnreliableFlowArrives: on UC and UD a send is done when it has left. The run is not: what
+// is on its way arrives and is in the report.
+func TestUnreliableFlowArrives(t *testing.T) {
+	for _, transport := range []string{"uc", "ud"} {
+		o := runVirtual(t, parse(t, `version: 1
+nodes: [{name: a}, {name: b}]
+network: {latency: 10us, bandwidth: 1Gbps}
+traffic: [{from: a, to: b, transport: `+transport+`, op: send, size: 1000, count: 200, depth: 64, recv_depth: 256}]
+`), Options{})
+		requireGood(t, o)
+		require.EqualValues(t, 200, o.Nodes[1].Device.RcvdPackets, transport)
+		require.Equal(t, o.Nodes[0].Device.SentPackets, o.Nodes[1].Device.RcvdPackets)
+		require.GreaterOrEqual(t, o.Elapsed, 10*time.Microsecond+200*8*time.Microsecond)
+	}
+}
+
 // field report nbs-rnr-timer: a receiver that is short of receives answers "not ready", and
 // how long the sender then waits is min_rnr_timer. Code 0 is the longest time, not the
 // shortest: 13 makes it hundreds of times faster.
