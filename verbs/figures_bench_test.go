@@ -237,6 +237,7 @@ func (r *rcSide) pingPong(turns int, l *laps) {
 const peerVariable = "RVTSIM_BENCH_PEER"
 
 func TestMain(m *testing.M) {
+	meetFor = time.Minute
 	if what := strings.Fields(os.Getenv(peerVariable)); len(what) == 3 {
 		serve(panicky{}, what[0], netip.MustParseAddr(what[1]), netip.MustParseAddr(what[2]), os.Stdin, os.Stdout)
 		os.Exit(0)

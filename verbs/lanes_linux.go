@@ -47,8 +47,9 @@ type lanes struct {
 // laneSize is how long the answer to a device that asks is: the number of its lane.
 const laneSize = 4
 
-// meetFor is how long a device may take to answer another one.
-const meetFor = 250 * time.Millisecond
+// meetFor is how long a device may take to answer another one, whose program waits meanwhile.
+// It is a variable because tests must not depend on how busy the machine is.
+var meetFor = 250 * time.Millisecond
 
 // meetingPoint is where a device at an address takes questions of its user's programs.
 func meetingPoint(gid ib.GID, port uint16) *net.UnixAddr {
