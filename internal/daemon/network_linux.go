@@ -47,14 +47,22 @@ func Kept(name string) (*Network, error) {
 // Forget removes what was kept of this network, unless a daemon of that name runs: it may
 // have another one.
 func (n *Network) Forget(name string) {
+	if !n.isKept(name) {
+		return // swept already: no need to take the name
+	}
 	f, err := lockName(name)
 	if err != nil {
 		return
 	}
-	if kept, err := Kept(name); err == nil && kept != nil && kept.ID == n.ID {
+	if n.isKept(name) {
 		_ = os.Remove(networkPath(name))
 	}
 	unlockName(name, f)
+}
+
+func (n *Network) isKept(name string) bool {
+	kept, err := Kept(name)
+	return err == nil && kept != nil && kept.ID == n.ID
 }
 
 // Sweep removes the files of a daemon that was killed, and what it kept of its network. The

@@ -94,7 +94,7 @@ func TestPerftest(t *testing.T) {
 		"ib_send_bw -c UD -n 100", "ib_send_lat -c UD -n 50",
 		"ib_send_bw -n 100 -e", "ib_send_lat -n 50 -e", "ib_read_lat -n 50 -e",
 		"ib_send_bw -n 100 -b", "ib_write_bw -n 50 -b -q 2",
-		"ib_write_bw -n 50 -q 8", "ib_send_bw -n 50 -q 8", "ib_send_bw -n 50 -q 4 --use-srq -r 100", "ib_send_bw -c UC -s 8000 -n 50 -q 2 --use-srq -r 100",
+		"ib_write_bw -n 50 -q 8", "ib_send_bw -n 50 -q 8", "ib_send_bw -n 50 -q 4 --use-srq -r 100", "ib_send_lat -c UC -n 50 --use-srq -r 100",
 		"ib_send_bw -a -n 5", "ib_write_bw -a -n 5",
 	}
 	for _, line := range fewer(4, lines) {
