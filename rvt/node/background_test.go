@@ -84,10 +84,11 @@ func TestPollerIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options{cfg: Config{Now: bubbleClock()}}
 		a, b, qa, qb := pair(t, o)
+		synctest.Wait() // the goroutine waits in the port
 		for range fewPolls + 1 {
 			b.n.Progress()
 		}
-		a.send(qa, a.write(1, b, 64)) // wakes the goroutine if it waits already
+		a.send(qa, a.write(1, b, 64)) // wakes it
 		for range 100 {               // long enough for the nap to reach its full length
 			b.n.Progress()
 			time.Sleep(20 * time.Microsecond)
@@ -130,10 +131,11 @@ func TestParkHandsOver(t *testing.T) {
 		o := options{cfg: Config{Now: bubbleClock()}}
 		o.cfg.Events = func(evs []rvt.Event) { notified.Add(int64(len(evs))) }
 		a, b, qa, qb := pair(t, o)
+		synctest.Wait() // the goroutine waits in the port
 		for range fewPolls + 1 {
 			b.n.Progress()
 		}
-		a.send(qa, a.write(1, b, 64)) // wakes the goroutine if it waits already
+		a.send(qa, a.write(1, b, 64)) // wakes it
 		for range 50 {
 			b.n.Progress()
 			time.Sleep(20 * time.Microsecond)

@@ -242,6 +242,8 @@ func (p *narrow) WriteBatch(src []fabric.Datagram) (int, error) {
 
 func TestBackpressureLosesNothing(t *testing.T) {
 	o := manual
+	var now vtime.Time
+	o.cfg.Now = func() vtime.Time { now = now.Add(time.Microsecond); return now } // whatever the machine does
 	o.wrap = func(p fabric.Port) fabric.Port { return &narrow{Port: p, room: 3} }
 	a, b, qa, _ := pair(t, o)
 	for i := range a.buf {
