@@ -122,9 +122,14 @@ func (d *Daemon) Report() Report {
 	return r
 }
 
-// Settled is Report, once everything that happened before is in it.
+// Settled is Report, once everything that happened before is in it: packets too, which lie in
+// the sockets already.
 func (d *Daemon) Settled() Report {
 	for _, h := range d.all() {
+		nothing := func(*rvt.Device, vtime.Time) {}
+		h.Do(nothing)     // a pass may be under way that has looked already;
+		h.node.Progress() // this one looks, or one that has begun since,
+		h.Do(nothing)     // which ends here
 		if h.guard != nil {
 			h.Do(func(*rvt.Device, vtime.Time) { h.guard.CatchUp() })
 		}
