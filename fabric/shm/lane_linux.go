@@ -67,8 +67,8 @@ func OpenLane(file, bell, k int) (*Lane, error) {
 // Gone reports whether the reader has ended.
 func (l *Lane) Gone() bool { return l.inbox.gone.Load() != 0 }
 
-// close gives everything back. Nobody uses the lane any more. Closing twice is no error.
-func (l *Lane) close() {
+// Close gives everything back. Nobody uses the lane any more. A port closes those that it has joined. Closing twice is no error.
+func (l *Lane) Close() {
 	if l.maps[0] == nil {
 		return
 	}

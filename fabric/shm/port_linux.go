@@ -85,7 +85,7 @@ func (p *Port) Join(to Peer, l *Lane) {
 		p.dead = append(p.dead, old)
 	}
 	for _, d := range p.dead {
-		d.close()
+		d.Close()
 	}
 	p.dead = nil
 	p.to, p.lane = Peer{}, nil

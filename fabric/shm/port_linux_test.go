@@ -92,7 +92,7 @@ func (e *end) connect(t testing.TB, to *end, seat uint8, k int) *Lane {
 	l, err := OpenLane(to.inbox.FD(), bell, k)
 	require.NoError(t, err)
 	e.Join(Peer{to.LocalGID(), seat}, l)
-	t.Cleanup(l.close)
+	t.Cleanup(l.Close)
 	return l
 }
 

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -89,23 +88,8 @@ func (n *ourNode) gidIndex(t *testing.T, addr string) int {
 	return i
 }
 
-// meetOnWire runs a program that listens on a TCP port of addr, and its peer. A pair that
-// used up its retries is given two more chances: they last half a second, and on a busy host
-// the emulated machine may stand still for so long.
+// meetOnWire runs a program that listens on a TCP port of addr, and its peer.
 func meetOnWire(t *testing.T, k kernelSide, server cmSide, serverLine string, client cmSide, clientLine, addr string) {
-	for again := 2; ; again-- {
-		said, err := tryOnWire(t, k, server, serverLine, client, clientLine, addr)
-		if err == nil {
-			return
-		}
-		if again == 0 || !strings.Contains(said, "transport retry counter exceeded") {
-			require.NoError(t, err, "%s", said)
-		}
-		t.Logf("once more: %s", said)
-	}
-}
-
-func tryOnWire(t *testing.T, k kernelSide, server cmSide, serverLine string, client cmSide, clientLine, addr string) (said string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	srv := server.start(ctx, t, serverLine)
@@ -123,8 +107,9 @@ func tryOnWire(t *testing.T, k kernelSide, server cmSide, serverLine string, cli
 		cancel() // ends the server
 	}
 	served, srvErr := srv.Wait()
+	require.NoError(t, err, "client on %s: %s\nserver on %s: %v %s", client.side(), out, server.side(), srvErr, served)
+	require.NoError(t, srvErr, "server on %s: %s\nclient: %s", server.side(), served, out)
 	require.NotContains(t, out+served, "invalid data")
-	return fmt.Sprintf("client on %s: %v %s\nserver on %s: %v %s", client.side(), err, out, server.side(), srvErr, served), cmp.Or(err, srvErr)
 }
 
 // listensOn reports whether a side has a TCP socket that listens on a port. Connecting to

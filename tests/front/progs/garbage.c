@@ -97,6 +97,21 @@ static void complete(uint64_t id)
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == id);
 }
 
+/* request is a send of which only what every operation needs is no garbage: the immediate
+ * data, the unions of other operations, bind_mw and tso are. */
+static struct ibv_send_wr request(uint64_t id, enum ibv_wr_opcode op, struct ibv_sge *sge)
+{
+	struct ibv_send_wr w;
+	FILL(w);
+	w.wr_id = id;
+	w.next = NULL;
+	w.sg_list = sge;
+	w.num_sge = 1;
+	w.opcode = op;
+	w.send_flags = 0;
+	return w;
+}
+
 static void talk(struct ibv_qp *from, struct ibv_qp *to, struct ibv_srq *srq, struct ibv_ah *ah)
 {
 	struct ibv_recv_wr r, *badr;
@@ -108,13 +123,7 @@ static void talk(struct ibv_qp *from, struct ibv_qp *to, struct ibv_srq *srq, st
 	r.sg_list = &into;
 	r.num_sge = 1;
 	CHECK(!(srq ? ibv_post_srq_recv(srq, &r, &badr) : ibv_post_recv(to, &r, &badr)));
-	FILL(w); /* imm_data, the unions of other operations, bind_mw, tso */
-	w.wr_id = 2;
-	w.next = NULL;
-	w.sg_list = &out;
-	w.num_sge = 1;
-	w.opcode = IBV_WR_SEND;
-	w.send_flags = 0;
+	w = request(2, IBV_WR_SEND, &out);
 	if (ah) {
 		w.wr.ud.ah = ah;
 		w.wr.ud.remote_qpn = to->qp_num;
@@ -131,13 +140,7 @@ static void talk(struct ibv_qp *from, struct ibv_qp *to, struct ibv_srq *srq, st
 	}
 	if (from->qp_type == IBV_QPT_UD)
 		return;
-	FILL(w);
-	w.wr_id = 3;
-	w.next = NULL;
-	w.sg_list = &out;
-	w.num_sge = 1;
-	w.opcode = IBV_WR_RDMA_WRITE;
-	w.send_flags = 0;
+	w = request(3, IBV_WR_RDMA_WRITE, &out);
 	w.wr.rdma.remote_addr = (uintptr_t)p.buf + 8192;
 	w.wr.rdma.rkey = p.mr->rkey;
 	CHECK(!ibv_post_send(from, &w, &bad));
