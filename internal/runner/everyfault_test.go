@@ -84,9 +84,9 @@ var everyFault = []struct {
 	{"link changes: bandwidth", "", "rate: 10Mbps, timeout: 268ms, op: send", "{at: 10ms, action: set_link, from: a, to: b, bandwidth: 5Mbps}", false,
 		func(t *testing.T, o *Outcome, _ *FlowOutcome) { require.Greater(t, o.Elapsed, 110*time.Millisecond) }}, // of 82 it would take
 	{"link changes: latency, and back", "", "rate: 10Mbps, timeout: 67ms, op: send", "{at: 10ms, action: set_link, between: [a, b], latency: 5ms}, {at: 50ms, action: set_link}", false, late(9 * time.Millisecond)},
-	{"link changes: queue", "", "rate: 4Mbps, timeout: 17ms, op: send", "{at: 10ms, action: set_link, bandwidth: 2Mbps, queue: 4KiB}", false, resent(fabric.LossQueue)},
+	{"link changes: queue", "bandwidth: 5Mbps", "rate: 1Gbps, timeout: 67ms, op: send", "{at: 10ms, action: set_link, bandwidth: 5Mbps, queue: 4KiB}", false, resent(fabric.LossQueue)},
 	{"link changes: MTU", "", "rate: 10Mbps, op: send, retry_cnt: 2", "{at: 10ms, action: set_link, mtu: 512}", true, status(ib.WCRetryExcErr, 1)},
-	{"link changes: marks", "", "rate: 10Mbps, timeout: 67ms, op: send", "{at: 10ms, action: set_link, bandwidth: 5Mbps, ecn: {min: 0, max: 1}}", false,
+	{"link changes: marks", "bandwidth: 5Mbps", "rate: 1Gbps, timeout: 67ms, op: send", "{at: 10ms, action: set_link, bandwidth: 5Mbps, ecn: {min: 0, max: 1}}", false,
 		func(t *testing.T, o *Outcome, _ *FlowOutcome) { require.NotZero(t, o.Nodes[1].Device.SentCNP) }},
 	{"by seed", "", "op: send, expect: {completions: {SUCCESS: any, RETRY_EXC_ERR: any, WR_FLUSH_ERR: any, RNR_RETRY_EXC_ERR: any}}", "] \nrandom_faults: {count: 4, until: 15ms, duration: 2ms}\n#[", false,
 		func(t *testing.T, o *Outcome, _ *FlowOutcome) { require.Len(t, o.File.Schedule(), 8) }},
