@@ -11,6 +11,9 @@ TIMEOUT := 10m
 # Tests that only start other programs, or read the source, have no races of their own to
 # find; the code that these programs reach is tested under the race detector where it stands.
 PROGRAMS := /tests/front|/tests/pyverbs|/tests/interop|/internal/tidy|/internal/arch
+# Packages whose tests go by the wall clock or start other programs: of these up to three tests
+# that failed get a second chance, when the machine does nothing else, and are reported.
+REALTIME := /cmd/|/tests/(front|pyverbs|interop|conform)$$|/internal/(runner|daemon|netdev|netlab|sweep.*)$$|/rvt/node$$|/fabric/(udp|shm)$$|/verbs(/.*)?$$|/uverbs(/.*)?$$|/shim$$
 RACEPKGS = $$(go list ./... | grep -vE '$(PROGRAMS)')
 
 # What may be set on the command line.
@@ -76,14 +79,14 @@ cross: ## compile for a system that is not Linux
 .PHONY: test-race
 test-race: ## tests under the race detector, with assertions, in random order
 	@if tools/deps.sh have cc; then \
-		$(PHASE) "tests, race detector" env RVTSIM_EXPECT_BUILD=race $(GOTEST) -race -tags invariants -shuffle=on -timeout $(TIMEOUT) $(RACEPKGS); \
+		$(PHASE) "tests, race detector" env RVTSIM_EXPECT_BUILD=race $(GOTEST) "-again=$(REALTIME)" -race -tags invariants -shuffle=on -timeout $(TIMEOUT) -- $(RACEPKGS); \
 	else \
-		$(PHASE) "tests, assertions only (SKIP race detector: no C compiler)" $(GOTEST) -tags invariants -shuffle=on -timeout $(TIMEOUT) $(RACEPKGS); \
+		$(PHASE) "tests, assertions only (SKIP race detector: no C compiler)" $(GOTEST) "-again=$(REALTIME)" -tags invariants -shuffle=on -timeout $(TIMEOUT) -- $(RACEPKGS); \
 	fi
 
 .PHONY: test-plain
 test-plain: ## tests as the program is shipped; counts allocations
-	@$(PHASE) "tests, plain build" env RVTSIM_EXPECT_BUILD=plain $(GOTEST) -timeout $(TIMEOUT) ./...
+	@$(PHASE) "tests, plain build" env RVTSIM_EXPECT_BUILD=plain $(GOTEST) "-again=$(REALTIME)" -timeout $(TIMEOUT) -- ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME seconds (FUZZ=pattern chooses some)
@@ -111,16 +114,16 @@ interop: ## everything against Linux soft-RoCE in an emulated machine, as a tabl
 .PHONY: programs
 programs: deps ## foreign programs in every combination, with the engine in both places and by both wires; slow
 	@for how in daemon/udp program/memory program/udp; do $(PHASE) "foreign programs, engine in the $${how%/*}, packets by $${how#*/}" \
-		$(GOTEST) -count=1 -timeout 30m ./tests/front -front.full -front.engine $${how%/*} -front.wire $${how#*/}; done
-	@$(PHASE) "pyverbs" $(GOTEST) -count=1 -timeout 30m ./tests/pyverbs -pyverbs.full
+		$(GOTEST) -count=1 -timeout 30m -- ./tests/front -front.full -front.engine $${how%/*} -front.wire $${how#*/}; done
+	@$(PHASE) "pyverbs" $(GOTEST) -count=1 -timeout 30m -- ./tests/pyverbs -pyverbs.full
 
 .PHONY: deaths
 deaths: ## kill DEATHS programs amid traffic: nothing may be left of them
-	@$(PHASE) "$(DEATHS) deaths" $(GOTEST) -count=1 -timeout 60m -run 'TestKilledPrograms|TestPeerIsKilled' ./tests/front -front.deaths=$(DEATHS)
+	@$(PHASE) "$(DEATHS) deaths" $(GOTEST) -count=1 -timeout 60m -run 'TestKilledPrograms|TestPeerIsKilled' -- ./tests/front -front.deaths=$(DEATHS)
 
 .PHONY: hostile
 hostile: ## programs that misbehave, HOSTILE for each ABI, with SEED
-	@$(PHASE) "hostile programs from seed $(SEED)" $(GOTEST) -count=1 -timeout 0 -run TestHostilePrograms ./tests/front -front.hostile=$(HOSTILE) -front.seed=$$(( $(SEED) ))
+	@$(PHASE) "hostile programs from seed $(SEED)" $(GOTEST) -count=1 -timeout 0 -run TestHostilePrograms -- ./tests/front -front.hostile=$(HOSTILE) -front.seed=$$(( $(SEED) ))
 
 .PHONY: bench
 bench: build ## unmodified perftest against UCX and libfabric over TCP, in PAIRS pairs; appends to BENCHMARKS.md

@@ -1,10 +1,14 @@
-// Gotest runs "go test -json" with the arguments it is given and prints what a reader
-// of a log needs: one line per package, the whole output of what failed, and at the end
+// Gotest runs "go test -json" and prints what a reader of a log needs: one line per package, the whole output of what failed, and at the end
 // every skipped test with its reason. go test itself hides skips unless it prints
 // everything, so a test that never runs looks like one that passes.
 //
 // A test that lacks a program skips itself with a reason that starts with
 // "missing tool:". With CI=true in the environment that counts as a failure.
+//
+//	gotest [-again=REGEXP] FLAG... -- PACKAGE...
+//
+// FLAG are go test's. A test that failed in a package that REGEXP matches gets a second
+// chance when all others have ended.
 package main
 
 import (
@@ -13,27 +17,22 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 )
 
 func main() {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
+	a, err := parse(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gotest:", err)
 		os.Exit(3)
 	}
 	sum := newSummary(os.Stdout)
-	sum.read(stdout)
-	failed := cmd.Wait() != nil
-	if !sum.finish(os.Getenv("CI") == "true") || failed {
-		os.Exit(1)
+	passed := goTest(sum, slices.Concat([]string{"test", "-json"}, a.flags, a.packages))
+	if !sum.finish(os.Getenv("CI") == "true") || !passed {
+		if sum.skippedInCI || !sum.retry(a, func(id testID) bool { return runAlone(os.Stdout, a.flags, id) }) {
+			os.Exit(1)
+		}
 	}
 }
 
@@ -54,16 +53,17 @@ type testID struct{ pkg, test string }
 
 // summary digests events.
 type summary struct {
-	w       io.Writer
-	output  map[testID][]string
-	skips   []skip
-	passed  int
-	failed  int
-	foreign bool // a line was not JSON, so something went wrong before any test
+	w           io.Writer
+	output      map[testID][]string
+	skips       []skip
+	passed      int
+	failures    map[testID]bool // without a test: of a package
+	foreign     bool            // a line was not JSON, so something went wrong before any test
+	skippedInCI bool            // a test was skipped that may not be
 }
 
 func newSummary(w io.Writer) *summary {
-	return &summary{w: w, output: make(map[testID][]string)}
+	return &summary{w: w, output: make(map[testID][]string), failures: make(map[testID]bool)}
 }
 
 func (s *summary) read(r io.Reader) {
@@ -106,7 +106,7 @@ func (s *summary) endPackage(e *event) {
 	case "pass":
 		fmt.Fprintf(s.w, "ok    %7.2fs  %s\n", e.Elapsed, e.Package)
 	case "fail":
-		s.failed++
+		s.failures[testID{e.Package, ""}] = true
 		fmt.Fprintf(s.w, "FAIL  %7.2fs  %s\n", e.Elapsed, e.Package)
 		s.print(testID{e.Package, ""})
 	}
@@ -120,7 +120,7 @@ func (s *summary) endTest(e *event) {
 	case "skip":
 		s.skips = append(s.skips, skip{e.Package, e.Test, skipReason(s.output[id])})
 	case "fail":
-		s.failed++
+		s.failures[id] = true
 		s.print(id)
 	}
 }
@@ -150,28 +150,32 @@ func skipReason(lines []string) string {
 // missingTool starts the reason of a test that lacks a program.
 const missingTool = "missing tool:"
 
-// finish prints the totals and reports whether all is well.
-func (s *summary) finish(ci bool) bool {
-	// A test that was running when its package died has no end of its own.
-	var unfinished []testID
+// unfinished are the tests that were running when their package died: they have no end of
+// their own.
+func (s *summary) unfinished() (tests []testID) {
 	for id := range s.output {
 		if id.test != "" {
-			unfinished = append(unfinished, id)
+			tests = append(tests, id)
 		}
 	}
-	slices.SortFunc(unfinished, func(a, b testID) int { return strings.Compare(a.pkg+a.test, b.pkg+b.test) })
+	slices.SortFunc(tests, func(a, b testID) int { return strings.Compare(a.pkg+a.test, b.pkg+b.test) })
+	return tests
+}
+
+// finish prints the totals and reports whether all is well.
+func (s *summary) finish(ci bool) bool {
+	unfinished := s.unfinished()
 	for _, id := range unfinished {
 		fmt.Fprintf(s.w, "UNFINISHED %s %s\n", id.pkg, id.test)
 		s.print(id)
 	}
-	ok := s.failed == 0 && len(unfinished) == 0 && !s.foreign
 	for _, k := range s.skips {
 		label := "SKIP"
 		if ci && strings.HasPrefix(k.reason, missingTool) {
-			label, ok = "FAIL (skipped in CI)", false
+			label, s.skippedInCI = "FAIL (skipped in CI)", true
 		}
 		fmt.Fprintf(s.w, "%s  %s %s: %s\n", label, k.pkg, k.test, k.reason)
 	}
-	fmt.Fprintf(s.w, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, len(s.skips))
-	return ok
+	fmt.Fprintf(s.w, "%d passed, %d failed, %d skipped\n", s.passed, len(s.failures), len(s.skips))
+	return len(s.failures) == 0 && len(unfinished) == 0 && !s.foreign && !s.skippedInCI
 }
