@@ -71,6 +71,9 @@ var calls = map[call][]string{
 	{"reg_mr", ib.EINVAL}: {
 		"REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well. The length must not be 0.",
 	},
+	{"reg_mr", ib.EFAULT}: {
+		"All of the range must be mapped, and writable unless the flags are 0 or REMOTE_READ: constants and files mapped read-only cannot take LOCAL_WRITE.",
+	},
 	{"reg_mr", ib.ENOMEM}: {
 		"The device's limit of regions is reached: deregister some, or register larger pieces.",
 	},

@@ -79,7 +79,8 @@ func regMRCmd(k *call) error {
 }
 
 // checkRange refuses a range that the caller does not have. The kernel pins every
-// page; here the first and the last byte stand for them. With ON_DEMAND there may be
+// page, for writing if the device may write; here the first and the last byte stand for
+// them. With ON_DEMAND there may be
 // anything or nothing: an access that finds nothing fails when it comes.
 func (k *call) checkRange(verb string, start, length, iova uint64, acc ib.Access) error {
 	switch {
@@ -98,9 +99,20 @@ func (k *call) checkRange(verb string, start, length, iova uint64, acc ib.Access
 	var probe [2]byte
 	ops := []mr.Op{{Addr: start, Buf: probe[:1]}, {Addr: start + length - 1, Buf: probe[1:]}}
 	if n, err := k.caller.Mem.ReadV(ops); err != nil || n < len(ops) {
-		return ib.NewVerbError(ib.EFAULT, verb, "", "the memory cannot be read: "+strconv.FormatUint(length, 10)+" bytes at 0x"+strconv.FormatUint(start, 16))
+		return ib.NewVerbError(ib.EFAULT, verb, "", "the memory cannot be read: "+rangeText(start, length))
+	}
+	// [ib_access_writable] The device would write with any of these.
+	const writes = ib.AccessLocalWrite | ib.AccessRemoteWrite | ib.AccessRemoteAtomic | ib.AccessMWBind
+	if p, ok := k.caller.Mem.(mr.Prober); ok && acc&writes != 0 {
+		if p.Writable(start) != nil || p.Writable(start+length-1) != nil {
+			return ib.NewVerbError(ib.EFAULT, verb, "", "the memory is read-only and the access flags would let the device write to it: "+rangeText(start, length))
+		}
 	}
 	return nil
+}
+
+func rangeText(start, length uint64) string {
+	return strconv.FormatUint(length, 10) + " bytes at 0x" + strconv.FormatUint(start, 16)
 }
 
 // Bits of reregMR.Flags (enum ibv_rereg_mr_flags).

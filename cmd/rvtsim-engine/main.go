@@ -52,7 +52,10 @@ var engine *daemon.Engine
 // the preload library catches the fault.
 type here struct{}
 
-var _ mr.Memory = (*here)(nil)
+var (
+	_ mr.Memory = (*here)(nil)
+	_ mr.Prober = (*here)(nil)
+)
 
 func (*here) ReadV(ops []mr.Op) (int, error)  { return copyV(ops, 0) }
 func (*here) WriteV(ops []mr.Op) (int, error) { return copyV(ops, 1) }
@@ -85,6 +88,12 @@ func (*here) FetchAdd64(addr, add uint64) (uint64, error) {
 		return 0, mr.ErrFault
 	}
 	return uint64(old), nil
+}
+
+// Writable implements mr.Prober: the processor checks the right to write before it adds 0.
+func (h *here) Writable(addr uint64) error {
+	_, err := h.FetchAdd64(addr&^7, 0)
+	return err
 }
 
 // place implements fdspace.Place.

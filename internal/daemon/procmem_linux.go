@@ -33,7 +33,10 @@ type ProcMem struct {
 	gone   bool // the process has died
 }
 
-var _ mr.Memory = (*ProcMem)(nil)
+var (
+	_ mr.Memory = (*ProcMem)(nil)
+	_ mr.Prober = (*ProcMem)(nil)
+)
 
 const (
 	// maxIovec is the most pieces in one system call (UIO_MAXIOV).

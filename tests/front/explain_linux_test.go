@@ -34,7 +34,7 @@ func TestExplainsMistakes(t *testing.T) {
 		{"in_order", `no call was refused`},
 		{"sq_full", `the send queue is full: it has room for \d+ work requests, and as many are posted`},
 		{"busy", `destroy_srq: srq \d+: in use by qp 0x\w+ \(EBUSY\)[^$]*destroy_cq: cq \d+: in use by qp 0x\w+, qp 0x\w+ \(EBUSY\)[^$]*in use by 1 shared receive queue, qp [^$]*post_recv: .* uses an SRQ: post to that[^$]*post_srq_recv: srq \d+: wr 1: the receive queue is full`},
-		{"create", `cqe 100000000 exceeds max_cqe, \d+[^$]*cqe 0 is less than 1[^$]*comp_vector 99 is not below[^$]*max_send_wr 100000 exceeds max_qp_wr, \d+[^$]*no QPs of this type \(EOPNOTSUPP\)`},
+		{"create", `cqe 100000000 exceeds max_cqe, \d+[^$]*cqe 0 is less than 1[^$]*comp_vector 99 is not below[^$]*max_send_wr 100000 exceeds max_qp_wr, \d+[^$]*no QPs of this type \(EOPNOTSUPP\)[^$]*100 bytes at 0x1000[^$]*the memory is read-only and the access flags would let the device write to it: 100 bytes at 0x[^$]*constants and files mapped read-only`},
 		{"mask", `qp_state 9 is not a state`},
 		{"big_mtu", `path_mtu is a code`},
 		{"big_timeout", `timeout 40 does not fit 5 bits \(EINVAL\)\.[^$]*codes of a few bits`},

@@ -116,6 +116,9 @@ static void create(void) {
 	fails("create_srq", ibv_create_srq(p.pd, &s) ? 0 : errno);
 	fails("reg_mr rights", ibv_reg_mr(p.pd, p.buf, 100, IBV_ACCESS_REMOTE_WRITE) ? 0 : errno);
 	fails("reg_mr nowhere", ibv_reg_mr(p.pd, (void *)0x1000, 100, all) ? 0 : errno);
+	char *ro = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); CHECK(ro != MAP_FAILED);
+	fails("reg_mr read-only", ibv_reg_mr(p.pd, ro, 100, IBV_ACCESS_LOCAL_WRITE) ? 0 : errno);
+	fails("reg_mr read-only, to be read", ibv_reg_mr(p.pd, ro, 100, IBV_ACCESS_REMOTE_READ) ? 0 : errno);
 	fails("reg_mr empty", ibv_reg_mr(p.pd, p.buf, 0, all) ? 0 : errno);
 	struct ibv_ah_attr h = { .dlid = 3, .port_num = 1 };
 	fails("create_ah", ibv_create_ah(p.pd, &h) ? 0 : errno);

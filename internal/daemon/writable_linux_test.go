@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/rvtsim/rvtsim/mr"
+)
+
+func TestWritable(t *testing.T) {
+	o := newOwn(t)
+	w := ways(t)
+	for name, m := range w {
+		require.NoError(t, m.Writable(o.addr), name)
+		require.NoError(t, m.Writable(o.addr+uint64(o.page)), name)
+	}
+	require.NoError(t, unix.Mprotect(o.buf[:o.page], unix.PROT_READ))
+	for name, m := range w {
+		want := error(mr.ErrFault)
+		if name == "descriptor" {
+			want = nil // its process is not known
+		}
+		require.Equal(t, want, m.Writable(o.addr), name)
+		require.NoError(t, m.Writable(o.addr+uint64(o.page)), name)
+	}
+}
+
+func TestMapped(t *testing.T) {
+	const maps = `00400000-00401000 r--p 00000000 08:01 1 /bin/x
+00401000-00402000 rw-p 00001000 08:01 1 /bin/x
+nonsense
+7ffff000-80000000 r-xs 00000000 00:00 0
+`
+	for addr, want := range map[uint64][2]bool{
+		0x3fffff: {false, false}, 0x400000: {true, false}, 0x400fff: {true, false}, 0x401000: {true, true},
+		0x402000: {false, false}, 0x7ffff000: {true, false}, 0x80000000: {false, false},
+	} {
+		found, writable := mapped(strings.NewReader(maps), addr)
+		require.Equal(t, want, [2]bool{found, writable}, "%#x", addr)
+	}
+}
