@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/internal/daemon"
+	"github.com/rvtsim/rvtsim/internal/loopback"
 )
 
 // built is what TestMain makes: the command and the programs in C.
@@ -426,10 +426,9 @@ func (r *running) wait() error {
 // freePort finds a TCP port for programs to meet at.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", ":0")
+	port, err := loopback.Port()
 	require.NoError(t, err)
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return port
 }
 
 // listening waits until somebody listens on a TCP port. Connecting to see would take

@@ -9,15 +9,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +22,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -357,35 +353,29 @@ func (b *bench) close() {
 const longest = 2 * time.Minute
 
 func (b *bench) perftest(engine string, m *measure) (float64, error) {
-	port, err := freePort()
-	if err != nil {
-		return 0, err
-	}
-	prog := append(strings.Fields(m.perf), "-d", "rvt0", "-x", "0", "-F", "-p", port)
-	side := func(node string, more ...string) func(context.Context) *exec.Cmd {
-		args := append([]string{"exec", "--engine", engine, "--node", node, "--"}, append(prog, more...)...)
-		return func(ctx context.Context) *exec.Cmd { return b.rvtsim(ctx, args...) }
+	on := func(node string, more ...string) side {
+		return func(ctx context.Context, port string) *exec.Cmd {
+			prog := append(strings.Fields(m.perf), "-d", "rvt0", "-x", "0", "-F", "-p", port)
+			args := append([]string{"exec", "--engine", engine, "--node", node, "--"}, append(prog, more...)...)
+			return b.rvtsim(ctx, args...)
+		}
 	}
 	if !m.now {
 		b.await()
 	}
-	return b.pair(port, side("n1"), side("n2", b.addr[0]), "#bytes", m.column)
+	return b.pair(on("n1"), on("n2", b.addr[0]), "#bytes", m.column)
 }
 
 func (b *bench) ucx(m *measure) (float64, error) {
-	port, err := freePort()
-	if err != nil {
-		return 0, err
-	}
-	side := func(args ...string) func(context.Context) *exec.Cmd {
-		return func(ctx context.Context) *exec.Cmd {
-			c := exec.CommandContext(ctx, "ucx_perftest", args...)
+	with := func(args ...string) side {
+		return func(ctx context.Context, port string) *exec.Cmd {
+			c := exec.CommandContext(ctx, "ucx_perftest", append(args, "-p", port)...)
 			c.Env = append(os.Environ(), "UCX_TLS=tcp", "UCX_NET_DEVICES=lo")
 			return c
 		}
 	}
 	b.await()
-	v, err := b.pair(port, side("-p", port), side(append([]string{"127.0.0.1", "-p", port, "-f"}, strings.Fields(m.ucx)...)...), "| # iterations", m.ucxCol)
+	v, err := b.pair(with(), with(append([]string{"127.0.0.1", "-f"}, strings.Fields(m.ucx)...)...), "| # iterations", m.ucxCol)
 	if m.ucxCol == ucxRate {
 		v /= 1e6
 	}
@@ -393,44 +383,38 @@ func (b *bench) ucx(m *measure) (float64, error) {
 }
 
 func (b *bench) fabric(m *measure) (float64, error) {
-	port, err := freePort()
-	if err != nil {
-		return 0, err
+	common := append([]string{"-p", "tcp"}, strings.Fields(m.fi)...)
+	server := func(ctx context.Context, port string) *exec.Cmd {
+		return exec.CommandContext(ctx, "fi_pingpong", append(slices.Clone(common), "-B", port)...)
 	}
-	side := func(args ...string) func(context.Context) *exec.Cmd {
-		return func(ctx context.Context) *exec.Cmd {
-			return exec.CommandContext(ctx, "fi_pingpong", append(append([]string{"-p", "tcp"}, strings.Fields(m.fi)...), args...)...)
-		}
+	client := func(ctx context.Context, port string) *exec.Cmd {
+		return exec.CommandContext(ctx, "fi_pingpong", append(slices.Clone(common), "-P", port, "127.0.0.1")...)
 	}
 	b.await()
-	return b.pair(port, side("-B", port), side("-P", port, "127.0.0.1"), "bytes", fiXfer)
+	return b.pair(server, client, "bytes", fiXfer)
 }
+
+// side is a program of a pair, which meets its peer at a TCP port.
+type side func(ctx context.Context, port string) *exec.Cmd
 
 // pair runs a server and a client and returns a column of the client's line of figures,
 // which follows its header.
-func (b *bench) pair(port string, server, client func(context.Context) *exec.Cmd, header string, column int) (float64, error) {
+func (b *bench) pair(server, client side, header string, column int) (float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
-	s := server(ctx)
-	var said bytes.Buffer
-	s.Stdout, s.Stderr = &said, &said
-	if err := s.Start(); err != nil {
+	s, err := serve(ctx, server)
+	if err != nil {
 		return 0, err
 	}
-	ended := make(chan struct{})
-	go func() { _ = s.Wait(); close(ended) }()
-	defer func() { cancel(); <-ended }()
-	if err := listening(ctx, port); err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, said.String())
-	}
-	out, err := client(ctx).CombinedOutput()
+	defer func() { cancel(); <-s.ended }()
+	out, err := client(ctx, s.port).CombinedOutput()
 	if err != nil {
 		cancel()
-		<-ended // it writes no more
-		return 0, fmt.Errorf("%w\n%s\nThe server said:\n%s", err, out, said.String())
+		<-s.ended // it writes no more
+		return 0, fmt.Errorf("%w\n%s\nThe server said:\n%s", err, out, s.said.String())
 	}
 	select { // a server that is killed does not say what it has counted
-	case <-ended:
+	case <-s.ended:
 	case <-time.After(serverTime):
 	}
 	return figure(string(out), header, column)
@@ -455,50 +439,6 @@ func figure(out, header string, column int) (float64, error) {
 // serverTime is what a server gets to end after its client. One of UCX or libfabric may
 // stay for the next client.
 const serverTime = 2 * time.Second
-
-// listening waits until somebody listens on a TCP port. Connecting would be taken for the
-// peer.
-func listening(ctx context.Context, port string) error {
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		return err
-	}
-	want := fmt.Sprintf(":%04X ", n)
-	for ctx.Err() == nil {
-		for _, f := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			b, _ := os.ReadFile(f)
-			for line := range strings.Lines(string(b)) {
-				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1]+" ", want) && f[3] == "0A" {
-					return nil
-				}
-			}
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return errors.New("the server does not listen")
-}
-
-// Ports for servers. The system gives those from 32768 on to whoever connects or asks for a
-// free one, so one of them may be gone by the time that a server has started.
-const (
-	firstPort = 20000
-	ports     = 12000
-)
-
-var portsGiven atomic.Uint32
-
-// freePort returns a TCP port that nobody listens on, and not one that it has returned lately.
-func freePort() (string, error) {
-	var err error
-	for range ports {
-		port := strconv.Itoa(firstPort + (os.Getpid()*97+int(portsGiven.Add(1)))%ports)
-		var l net.Listener
-		if l, err = net.Listen("tcp", ":"+port); err == nil {
-			return port, l.Close()
-		}
-	}
-	return "", err
-}
 
 func commit() string {
 	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()

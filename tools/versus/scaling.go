@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -198,11 +199,7 @@ func (b *bench) memory(*options) ([]table.Row, error) {
 	var first, last float64
 	sizes := []int{1, 10, 100, 1000}
 	for _, n := range sizes {
-		port, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		peak, err := b.peak(port, fmt.Sprintf("ib_send_bw -s 64 -t 16 -r 16 -q %d -n 160 -d rvt0 -x 0 -F -p %s", n, port))
+		peak, err := b.peak(fmt.Sprintf("ib_send_bw -s 64 -t 16 -r 16 -q %d -n 160 -d rvt0 -x 0 -F", n))
 		if err != nil {
 			return nil, err
 		}
@@ -217,19 +214,18 @@ func (b *bench) memory(*options) ([]table.Row, error) {
 }
 
 // peak runs a pair of programs and returns the server's peak of resident memory in MiB.
-func (b *bench) peak(port, prog string) (float64, error) {
+func (b *bench) peak(prog string) (float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
-	s := b.rvtsim(ctx, append([]string{"exec", "--engine", "program", "--node", "n1", "--"}, strings.Fields(prog)...)...)
-	var said bytes.Buffer
-	s.Stdout, s.Stderr = &said, &said
-	if err := s.Start(); err != nil {
-		return 0, err
+	on := func(node string, more ...string) side {
+		return func(ctx context.Context, port string) *exec.Cmd {
+			args := append([]string{"exec", "--engine", "program", "--node", node, "--"}, strings.Fields(prog)...)
+			return b.rvtsim(ctx, append(append(args, "-p", port), more...)...)
+		}
 	}
-	if err := listening(ctx, port); err != nil {
-		_ = s.Process.Kill()
-		_ = s.Wait()
-		return 0, fmt.Errorf("%w\n%s", err, said.String())
+	s, err := serve(ctx, on("n1"))
+	if err != nil {
+		return 0, err
 	}
 	pid, stop, highest := program(s.Process.Pid), make(chan struct{}), make(chan float64)
 	go func() {
@@ -244,7 +240,7 @@ func (b *bench) peak(port, prog string) (float64, error) {
 			}
 		}
 	}()
-	out, err := b.rvtsim(ctx, append([]string{"exec", "--engine", "program", "--node", "n2", "--"}, append(strings.Fields(prog), b.addr[0])...)...).CombinedOutput()
+	out, err := on("n2", b.addr[0])(ctx, s.port).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, out)
 	}
@@ -253,7 +249,7 @@ func (b *bench) peak(port, prog string) (float64, error) {
 	if err != nil {
 		_ = s.Process.Kill()
 	}
-	_ = s.Wait()
+	<-s.ended
 	return peak, err
 }
 
@@ -261,21 +257,15 @@ func (b *bench) peak(port, prog string) (float64, error) {
 // perftest server has its device open while it waits for its client.
 func (b *bench) idle(*options) ([]table.Row, error) {
 	const seconds = 10
-	port, err := freePort()
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	s, err := serve(ctx, func(ctx context.Context, port string) *exec.Cmd {
+		return b.rvtsim(ctx, "exec", "--engine", "program", "--node", "n1", "--", "ib_send_lat", "-d", "rvt0", "-x", "0", "-p", port)
+	})
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
-	defer cancel()
-	s := b.rvtsim(ctx, "exec", "--engine", "program", "--node", "n1", "--", "ib_send_lat", "-d", "rvt0", "-x", "0", "-p", port)
-	if err := s.Start(); err != nil {
-		return nil, err
-	}
-	defer func() { _ = s.Wait() }()
-	defer cancel()
-	if err := listening(ctx, port); err != nil {
-		return nil, err
-	}
+	defer func() { cancel(); <-s.ended }()
 	daemon, err := b.daemonPID()
 	if err != nil {
 		return nil, err
