@@ -44,7 +44,9 @@ type Config struct {
 	// is for processes that can spare a thread.
 	Linger time.Duration
 	// Pace multiplies AckDelay, Linger and what else bridges the gap between two messages,
-	// on machines where such gaps are longer; see the package's [Pace]. 0 is 1.
+	// on machines where such gaps are longer; see the package's [Pace]. 0 is 1. Where it is
+	// more, an acknowledgement may wait for up to a millisecond, if the program's answers
+	// take that long.
 	Pace int
 	// Manual starts no background goroutine. Whoever made the node must call Progress
 	// often enough, or packets and timers wait.

@@ -10,16 +10,25 @@ import (
 // answer, so that both travel in one send and one receive. TCP does the same with its
 // delayed ACKs, and like TCP this one goes by what happened lately ("pingpong mode"):
 // a wrong guess costs the peer the delay, and some of them in a row end it.
+//
+// The program may answer later than that each time, where instructions are emulated and the
+// processor has to come back to it from the background goroutine first. There hold learns how
+// long an answer takes, and a wrong guess, which costs more then, counts twice.
 type hold struct {
-	delay time.Duration // how long an acknowledgement may wait; 0: never
-	at    vtime.Time    // when the oldest one came up
-	state holdState
-	score int // grows with each post that followed in time
+	delay       time.Duration // how long an acknowledgement may wait now; 0: never
+	least, most time.Duration // between these
+	at          vtime.Time    // when the oldest one came up
+	state       holdState
+	score       int // grows with each post that followed in time
 }
 
 // AckDelay is a delay for Config.AckDelay that is long enough for a program to answer,
 // and not worth mentioning to a peer that waits in vain.
 const AckDelay = 20 * time.Microsecond
+
+// maxAckDelay is the longest delay that hold learns: what a change of threads and back takes
+// in an emulated machine, and some messages in it.
+const maxAckDelay = time.Millisecond
 
 type holdState uint8
 
@@ -27,6 +36,7 @@ const (
 	holdNone  holdState = iota
 	holdWatch           // acknowledgements left at once; will a post follow?
 	holdAcks            // acknowledgements wait
+	holdLate            // they have waited in vain; how late is the post?
 )
 
 const (
@@ -36,7 +46,16 @@ const (
 	holdScore, holdBest, holdStep = 8, 16, 4
 )
 
-func newHold(delay time.Duration) hold { return hold{delay: delay, score: holdBest} }
+// newHold returns a hold for a machine that is pace times slower than others; it learns only
+// if that is slow.
+func newHold(delay time.Duration, pace int) hold {
+	h := hold{delay: delay * time.Duration(max(pace, 1)), score: holdBest}
+	h.least, h.most = h.delay, h.delay
+	if pace > 1 && delay > 0 {
+		h.most = max(h.delay, maxAckDelay)
+	}
+	return h
+}
 
 // active reports whether acknowledgements wait.
 func (h *hold) active() bool { return h.state == holdAcks }
@@ -61,6 +80,7 @@ func (h *hold) acksUp(now vtime.Time) bool {
 			return true
 		}
 		h.miss()
+		h.state = holdLate
 		return false
 	case holdWatch:
 		h.miss()
@@ -76,14 +96,17 @@ func (h *hold) acksUp(now vtime.Time) bool {
 
 // posted tells that the program has posted, and that everything is sent now.
 func (h *hold) posted(now vtime.Time) {
-	if h.state == holdNone {
+	took := now.Sub(h.at)
+	switch {
+	case h.state == holdNone:
 		return
-	}
-	if now.Sub(h.at) > h.delay {
+	case took <= h.delay:
+		h.score = min(h.score+holdStep, holdBest)
+	case took <= h.most:
+		h.delay = min(2*took, h.most)
+	case h.state != holdLate: // that was one already
 		h.miss()
-		return
 	}
-	h.score = min(h.score+holdStep, holdBest)
 	h.state = holdNone
 }
 
@@ -91,7 +114,11 @@ func (h *hold) posted(now vtime.Time) {
 func (h *hold) sent() { h.state = holdNone }
 
 func (h *hold) miss() {
-	h.score = max(h.score-holdStep, 0)
+	step := holdStep
+	if h.delay > h.least {
+		step *= 2
+	}
+	h.score = max(h.score-step, 0)
 	h.state = holdNone
 }
 

@@ -133,6 +133,65 @@ func TestAckDoesNotWaitForLong(t *testing.T) {
 	require.True(t, held)
 }
 
+// exchange takes a message at now, which the program answers after that long, 0 for never, and
+// returns how long its acknowledgement has waited for nothing. Somebody looks when it is due.
+func (h *hold) exchange(now vtime.Time, answer time.Duration) (lost time.Duration) {
+	waits := h.acksUp(now)
+	if waits && (answer == 0 || answer > h.delay) {
+		lost = h.delay
+		if h.acksUp(h.until()) {
+			panic("it waits for longer than it said")
+		}
+	}
+	if answer > 0 {
+		h.posted(now.Add(answer))
+	}
+	return lost
+}
+
+// TestHoldLearns has a program answer after twenty times the delay. On a slow machine the
+// acknowledgements soon wait for it, and no longer if it answers each second message only.
+// Elsewhere nothing is learned.
+func TestHoldLearns(t *testing.T) {
+	const answer = 20 * AckDelay
+	now := vtime.Time(time.Second)
+	lost := func(h *hold, messages, answered int) (sum time.Duration) {
+		for i := range messages {
+			now = now.Add(10 * time.Millisecond)
+			if i%answered == 0 {
+				sum += h.exchange(now, answer)
+			} else {
+				sum += h.exchange(now, 0)
+			}
+		}
+		return sum
+	}
+	h := newHold(AckDelay, 2)
+	require.Equal(t, 2*AckDelay, h.delay)
+	require.Equal(t, 2*AckDelay, lost(&h, 1, 1), "the first one")
+	require.Zero(t, lost(&h, 100, 1))
+	require.True(t, h.acksUp(now.Add(time.Second)))
+	require.Equal(t, 2*answer, h.delay)
+	h.sent()
+	require.LessOrEqual(t, lost(&h, 100, 2), 3*h.most)
+	require.Zero(t, lost(&h, 100, 2), "it has given up")
+	require.Zero(t, lost(&h, 100, 1))
+	require.True(t, h.acksUp(now.Add(time.Second)), "and begins again")
+
+	h = newHold(AckDelay, 2)
+	for range 100 {
+		now = now.Add(time.Second)
+		h.exchange(now, 2*maxAckDelay)
+	}
+	require.Equal(t, h.least, h.delay, "that is no answer")
+
+	h = newHold(AckDelay, 1)
+	require.LessOrEqual(t, lost(&h, 100, 1), 4*AckDelay)
+	require.Equal(t, AckDelay, h.delay)
+	h = newHold(0, 7)
+	require.Zero(t, lost(&h, 100, 1))
+}
+
 // TestAckLeavesBefore lets a program whose acknowledgement waits issue a command, which
 // may destroy the QP, and go to sleep: it must be on its way before.
 func TestAckLeavesBefore(t *testing.T) {

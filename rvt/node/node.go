@@ -74,13 +74,13 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 	}
 	size := max(port.BatchSize(), 1)
 	pace := time.Duration(max(cfg.Pace, 1))
-	cfg.AckDelay, cfg.Linger = pace*cfg.AckDelay, pace*cfg.Linger
+	cfg.Linger *= pace
 	n := &Node{
 		cfg: cfg, now: cfg.Now, port: port, dev: dev,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size+rvt.EmitSlack),
 		arena:  make([]byte, 0, (size+rvt.EmitSlack)*frameBytes(dev.Config().MTU)),
-		budget: newBudget(size), rxBudget: newBudget(size), events: make([]rvt.Event, eventBatch), hold: newHold(cfg.AckDelay),
+		budget: newBudget(size), rxBudget: newBudget(size), events: make([]rvt.Event, eventBatch), hold: newHold(cfg.AckDelay, cfg.Pace),
 	}
 	if n.now == nil {
 		n.now = Now
