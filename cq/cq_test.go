@@ -370,3 +370,27 @@ func TestStagedIsBounded(t *testing.T) {
 	require.False(t, c.Enter(&WC{WRID: 9}, false))
 	require.True(t, c.Overflowed())
 }
+
+// TestOrderOfOneQPIsKept: a queue that makes use of its freedom mixes the completions of
+// different queue pairs, and keeps each one's in order.
+func TestOrderOfOneQPIsKept(t *testing.T) {
+	c := New(16, nil, false)
+	var left []int
+	c.Vary = func(n int) bool { left = append(left, n); return true }
+	for i := range 6 {
+		c.Enter(&WC{WRID: uint64(i), QPN: ib.QPN(i % 2)}, false)
+	}
+	c.Publish()
+	wcs := make([]WC, 6)
+	require.Equal(t, 6, c.Poll(wcs))
+	next := [2]uint64{0, 1}
+	mixed := false
+	for i := range wcs {
+		q := wcs[i].QPN
+		require.Equal(t, next[q], wcs[i].WRID)
+		next[q] += 2
+		mixed = mixed || wcs[i].WRID != uint64(i)
+	}
+	require.True(t, mixed)
+	require.IsDecreasing(t, left, "it is told how many remain")
+}
