@@ -27,13 +27,13 @@ const (
 
 // background is the state of the goroutine that drives when nobody else does.
 type background struct {
-	n            *Node
-	nap          fabric.Napper // nil if the port cannot
-	polls, parks uint64        // as last seen
-	napped       time.Duration // length of the last nap, 0 while it drives
-	timer        *time.Timer
-	linger       linger
-	silence      time.Duration
+	n       *Node
+	nap     fabric.Napper // nil if the port cannot
+	watch   watch
+	napped  time.Duration // length of the last nap, 0 while it drives
+	timer   *time.Timer
+	linger  linger
+	silence time.Duration
 	courtesy
 }
 
@@ -95,13 +95,26 @@ const fewPolls = 3
 // othersDrive reports whether somebody has polled since it was last asked and nobody
 // has said that he stops.
 func (b *background) othersDrive() bool {
-	polls, parks := b.n.polls.Load(), b.n.parks.Load()
 	few := uint64(fewPolls)
 	if b.napped > 0 {
 		few = 0
 	}
-	driven := polls-b.polls > few && parks == b.parks && (b.napped == 0 || b.n.polledWithin(b.silence))
-	b.polls, b.parks = polls, parks
+	driven := b.watch.driven(b.n.polls.Load(), b.n.parks.Load(), few, b.linger.lasts())
+	return driven && (b.napped == 0 || b.n.polledWithin(b.silence))
+}
+
+// watch is what others had done when the background goroutine last took note of it.
+type watch struct{ polls, parks uint64 }
+
+// driven reports whether there were more than a few polls since, and no park. While it lingers
+// the background goroutine looks so often that hardly a poll fits in between: there they add up,
+// until there is a park.
+func (w *watch) driven(polls, parks, few uint64, lingers bool) bool {
+	parked := parks != w.parks
+	driven := polls-w.polls > few && !parked
+	if driven || parked || !lingers {
+		w.polls, w.parks = polls, parks
+	}
 	return driven
 }
 
@@ -176,10 +189,11 @@ func (b *background) takeNap() {
 		n.awake()
 	}
 	b.napped = min(max(2*b.napped, minNap), maxNap)
+	b.linger.napped()
 	n.naps.Add(1)
 	n.napping.Store(true)
 	defer n.napping.Store(false)
-	if n.parks.Load() != b.parks { // after napping was set: Park looks in the other order
+	if n.parks.Load() != b.watch.parks { // after napping was set: Park looks in the other order
 		return
 	}
 	if b.nap == nil || b.nap.Nap(b.napped) != nil {

@@ -252,6 +252,48 @@ func TestLinger(t *testing.T) {
 	require.False(t, off.passed(now, true))
 }
 
+// TestLingerWhereOthersDrove has packets come one after another at a node that somebody
+// polled: it begins to stay for the next one after many of them, not after a few.
+func TestLingerWhereOthersDrove(t *testing.T) {
+	now := vtime.Time(time.Second)
+	l := newLinger(Linger)
+	require.True(t, l.passed(now, true))
+	l.napped()
+	require.False(t, l.lasts())
+	stays := 0
+	for i := range 2 * lingerDoubt {
+		now = now.Add(Linger / 5)
+		if l.passed(now, true) {
+			stays++
+			require.Greater(t, i, lingerDoubt-lingerCredit)
+		}
+	}
+	require.NotZero(t, stays)
+}
+
+// TestWatch asks whether others drive: after a pause, and while the background goroutine
+// looks again and again.
+func TestWatch(t *testing.T) {
+	var w watch
+	ask := func(polls, parks uint64, lingers bool) bool { return w.driven(polls, parks, fewPolls, lingers) }
+	require.False(t, ask(3, 0, false), "a few")
+	require.False(t, ask(6, 0, false), "and a few more: a program that wakes up now and then")
+	require.True(t, ask(10, 0, false))
+	require.False(t, ask(10, 0, false))
+
+	// A program that polls all the time, one poll between two looks.
+	for i := range uint64(3) {
+		require.False(t, ask(11+i, 0, true))
+	}
+	require.True(t, ask(14, 0, true))
+	require.False(t, ask(15, 0, true), "it begins anew")
+	// One that sleeps on events polls once for each.
+	for i := range uint64(20) {
+		require.False(t, ask(16+i, 1+i, true), i)
+		require.False(t, ask(16+i, 1+i, true), i)
+	}
+}
+
 // TestLingerEnds has the background goroutine of a node linger after a packet: it must
 // come to sleep in the port.
 func TestLingerEnds(t *testing.T) {

@@ -23,6 +23,8 @@ const Linger = 50 * time.Microsecond
 
 const (
 	lingerCredit = 8
+	// lingerDoubt is how many packets have to come in time before it stays where others drove.
+	lingerDoubt = 64
 	// lingerGap times the limit between two looks shows that another thread had the processor.
 	lingerGap = 2
 )
@@ -31,6 +33,10 @@ func newLinger(limit time.Duration) linger { return linger{limit: limit, credit:
 
 // lasts reports whether the goroutine is going to look again after a pass in vain.
 func (l *linger) lasts() bool { return l.looked != 0 }
+
+// napped tells that others drive. If they do not for a moment, then perhaps because they have
+// lost the processor, and whoever looks for packets on it would keep them from it.
+func (l *linger) napped() { l.credit, l.looked = -lingerDoubt, 0 }
 
 // passed takes note of a pass, which ended now, and decides whether to stay.
 func (l *linger) passed(now vtime.Time, received bool) bool {

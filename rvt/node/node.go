@@ -211,8 +211,10 @@ func (n *Node) TryBegin() *rvt.Device {
 // End gives the device back.
 func (n *Node) End(u Urgency) {
 	if n.dev.Pending() {
+		n.polls.Add(1) // whoever posts one after the other polls soon
 		if n.deferred++; u == SendNow || n.deferred >= deferLimit {
 			now := n.now()
+			n.polledAt = now
 			n.hold.posted(now)
 			n.emit(now)
 			n.deferred = 0
