@@ -75,7 +75,7 @@ func openLanes(port fabric.Port, addr string) (*lanes, fabric.Port, error) {
 	if err != nil {
 		return nil, port, errors.Join(err, listen.Close())
 	}
-	l := &lanes{port: shm.New(sockets, in, number, node.Now), inbox: in, listen: listen, udp: number, conns: map[*net.UnixConn]struct{}{}}
+	l := &lanes{port: shm.New(sockets, in, number, node.Now, node.Pace()), inbox: in, listen: listen, udp: number, conns: map[*net.UnixConn]struct{}{}}
 	l.users.Add(1)
 	go l.accept()
 	return l, l.port, nil

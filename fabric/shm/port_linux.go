@@ -45,9 +45,10 @@ type Port struct {
 	// What a Wait looks at.
 	state atomic.Pointer[waitState]
 
-	looked   vtime.Time // when the sockets were asked last
-	vain     uint8      // reads since the clock was asked, which found nothing
-	hot      int        // how many more times they are asked whenever the lanes are empty
+	looked   vtime.Time    // when the sockets were asked last
+	every    time.Duration // how often they are asked while the lanes are in use
+	vain     uint8         // reads since the clock was asked, which found nothing
+	hot      int           // how many more times they are asked whenever the lanes are empty
 	txKnown  wire.ICRCPrefixes
 	rxKnown  wire.ICRCPrefixes
 	counters fabric.PortCounters
@@ -65,9 +66,11 @@ var (
 )
 
 // New puts an inbox beside sockets. sport is their UDP port, and clock the one that their
-// arrival times come from.
-func New(s Sockets, in *Inbox, sport uint16, clock func() vtime.Time) *Port {
-	p := &Port{Sockets: s, inbox: in, sport: sport, clock: clock, met: map[Peer]struct{}{}, unknown: make(chan Peer, 16)}
+// arrival times come from. pace is how many times slower this process is than others: the
+// sockets are looked at less often then.
+func New(s Sockets, in *Inbox, sport uint16, clock func() vtime.Time, pace int) *Port {
+	p := &Port{Sockets: s, inbox: in, sport: sport, clock: clock, met: map[Peer]struct{}{}, unknown: make(chan Peer, 16),
+		every: lookEvery * time.Duration(max(pace, 1))}
 	p.lanes.Store(&map[Peer]*Lane{})
 	p.state.Store(&waitState{})
 	return p
@@ -137,7 +140,7 @@ func (p *Port) ReadBatch(dst []fabric.Datagram) (int, error) {
 	for i := range dst[:n] {
 		dst[i].At = now
 	}
-	if n == len(dst) || len(p.inbox.lanes) > 0 && (n > 0 || p.hot == 0) && now.Sub(p.looked) < lookEvery {
+	if n == len(dst) || len(p.inbox.lanes) > 0 && (n > 0 || p.hot == 0) && now.Sub(p.looked) < p.every {
 		return n, nil
 	}
 	k, err := p.Sockets.ReadBatch(dst[n:])

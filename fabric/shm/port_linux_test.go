@@ -76,12 +76,14 @@ type end struct {
 	now     vtime.Time
 }
 
-func newEnd(t testing.TB, last byte) *end {
+func newEnd(t testing.TB, last byte) *end { return newPacedEnd(t, last, 1) }
+
+func newPacedEnd(t testing.TB, last byte, pace int) *end {
 	in, err := NewInbox()
 	require.NoError(t, err)
 	t.Cleanup(in.close)
 	e := &end{sockets: newSockets(t, ib.GIDFromIPv4(127, 0, 0, last)), now: 1}
-	e.Port = New(e.sockets, in, wire.UDPPort, func() vtime.Time { return e.now })
+	e.Port = New(e.sockets, in, wire.UDPPort, func() vtime.Time { return e.now }, pace)
 	return e
 }
 
@@ -389,6 +391,28 @@ func TestSocketsAreNotForgotten(t *testing.T) {
 		b.read(t, 4)
 	}
 	require.Greater(t, b.sockets.looks, looks)
+}
+
+// TestSlowProcessLooksLessOften: what a look at the sockets costs is a part of the same size.
+func TestSlowProcessLooksLessOften(t *testing.T) {
+	const pace = 5
+	a, b := newEnd(t, 1), newPacedEnd(t, 2, pace)
+	a.connect(t, b, 1, 0)
+	b.read(t, 4)
+	for range pace - 1 {
+		looks := b.sockets.looks
+		b.now = b.now.Add(lookEvery)
+		for range 2 * clockEvery {
+			b.read(t, 4)
+		}
+		require.Equal(t, looks, b.sockets.looks)
+	}
+	looks := b.sockets.looks
+	b.now = b.now.Add(lookEvery)
+	for range 2 * clockEvery {
+		b.read(t, 4)
+	}
+	require.Equal(t, looks+1, b.sockets.looks)
 }
 
 // TestWrongInboxes: a file that could shrink under its writer, or is none of ours, is refused.

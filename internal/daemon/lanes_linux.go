@@ -132,7 +132,7 @@ func openLanes(p *udp.Port, cfg udp.Config) (*lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lanes{port: shm.New(p, in, cfg.Port, node.Now), inbox: in, answers: make(chan reached, 1)}, nil
+	return &lanes{port: shm.New(p, in, cfg.Port, node.Now, node.Pace()), inbox: in, answers: make(chan reached, 1)}, nil
 }
 
 // offer gives the daemon the inbox.
