@@ -88,46 +88,56 @@ func (c *courtesy) lets(now vtime.Time, moved uint64) bool {
 	return true
 }
 
-// fewPolls is how many polls between two looks do not count yet. A program that sleeps
-// in its channel polls once or twice when it wakes up, and will sleep again at once.
+// fewPolls is how many polls and posts between two looks do not count yet. A program that
+// sleeps in its channel polls once or twice when it wakes up, and will sleep again at once.
 const fewPolls = 3
 
 // othersDrive reports whether somebody has polled since it was last asked and nobody
 // has said that he stops.
 func (b *background) othersDrive() bool {
-	few := uint64(fewPolls)
+	now := uses{b.n.polls.Load(), b.n.posts.Load(), b.n.parks.Load()}
 	if b.napped > 0 {
-		few = 0
+		return b.watch.driven(now, 0, false) && b.n.usedWithin(b.silence)
 	}
-	driven := b.watch.driven(b.n.polls.Load(), b.n.parks.Load(), few, b.linger.lasts())
-	return driven && (b.napped == 0 || b.n.polledWithin(b.silence))
+	return b.watch.driven(now, fewPolls, b.linger.lasts())
 }
 
-// watch is what others had done when the background goroutine last took note of it.
-type watch struct{ polls, parks uint64 }
+// uses counts what others have done.
+type uses struct{ polls, posts, parks uint64 }
 
-// driven reports whether there were more than a few polls since, and no park. While it lingers
-// the background goroutine looks so often that hardly a poll fits in between: there they add up,
-// until there is a park.
-func (w *watch) driven(polls, parks, few uint64, lingers bool) bool {
-	parked := parks != w.parks
-	driven := polls-w.polls > few && !parked
+// watch is what others had done when the background goroutine last took note of it.
+type watch struct{ uses }
+
+// driven reports whether there were more than a few polls and posts since, and no park. While
+// it lingers the background goroutine looks so often that hardly one fits in between: there
+// they add up, until there is a park.
+func (w *watch) driven(now uses, few uint64, lingers bool) bool {
+	parked := now.parks != w.parks
+	driven := now.polls-w.polls+now.posts-w.posts > few && !parked
+	if few > 0 && now.polls == w.polls {
+		driven = false // posts alone drive nothing, except for a while, between polls
+	}
 	if driven || parked || !lingers {
-		w.polls, w.parks = polls, parks
+		w.uses = now
 	}
 	return driven
 }
 
-// polledWithin reports whether a poll is under way, or the last one was at most d ago. It
-// does not wait for whoever is driving: Go would hand the node over in the end, and a program
-// that polls would find it taken.
-func (n *Node) polledWithin(d time.Duration) bool {
+// usedWithin reports whether somebody is driving, or has polled or posted at most d ago and
+// polled not much longer ago: who posts many messages polls in between. It does not wait for
+// whoever is driving: Go would hand the node over in the end, and a program that polls would
+// find it taken.
+func (n *Node) usedWithin(d time.Duration) bool {
 	if !n.mu.TryLock() {
 		return true
 	}
 	defer n.unlock()
-	return n.now().Sub(n.polledAt) <= d
+	now := n.now()
+	return now.Sub(max(n.polledAt, n.postedAt)) <= d && now.Sub(n.polledAt) <= postsOnly*d
 }
+
+// postsOnly times silence is how long a program that posts may go without a poll.
+const postsOnly = 20
 
 // backgroundPass makes a pass. It returns how many packets came or went, how many of them
 // came, and how long to wait for the port, 0 if there is more to do at once. From here on

@@ -153,6 +153,31 @@ func TestParkHandsOver(t *testing.T) {
 	})
 }
 
+// TestPosterIsServed lets a program that has polled go on posting without a poll: what others
+// send to it must not wait until it polls again.
+func TestPosterIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options{cfg: Config{Now: bubbleClock()}}
+		a, b, qa, qb := pair(t, o)
+		synctest.Wait()
+		for range fewPolls + 1 {
+			b.n.Progress()
+		}
+		a.send(qa, a.write(1, b, 64)) // wakes it
+		for range 100 {
+			b.n.Progress()
+			time.Sleep(20 * time.Microsecond)
+		}
+		require.True(t, b.n.napping.Load())
+		a.poll()
+		a.send(qa, a.write(7, b, 64))
+		for start := b.n.now(); len(a.poll()) == 0; time.Sleep(20 * time.Microsecond) {
+			b.send(qb, b.write(1, a, 64))
+			require.Less(t, b.n.now().Sub(start), postsOnly*silence+2*maxNap)
+		}
+	})
+}
+
 // TestDeferredPostsLeave posts to a busy QP without ever polling.
 func TestDeferredPostsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -275,7 +275,9 @@ func TestLingerWhereOthersDrove(t *testing.T) {
 // looks again and again.
 func TestWatch(t *testing.T) {
 	var w watch
-	ask := func(polls, parks uint64, lingers bool) bool { return w.driven(polls, parks, fewPolls, lingers) }
+	ask := func(polls, parks uint64, lingers bool) bool {
+		return w.driven(uses{polls: polls, parks: parks}, fewPolls, lingers)
+	}
 	require.False(t, ask(3, 0, false), "a few")
 	require.False(t, ask(6, 0, false), "and a few more: a program that wakes up now and then")
 	require.True(t, ask(10, 0, false))
@@ -292,6 +294,13 @@ func TestWatch(t *testing.T) {
 		require.False(t, ask(16+i, 1+i, true), i)
 		require.False(t, ask(16+i, 1+i, true), i)
 	}
+
+	// Posts count with the polls between them; alone they prolong a nap only.
+	w = watch{}
+	require.False(t, w.driven(uses{posts: 100}, fewPolls, false))
+	require.True(t, w.driven(uses{polls: 1, posts: 103}, fewPolls, false))
+	require.True(t, w.driven(uses{polls: 1, posts: 104}, 0, false))
+	require.False(t, w.driven(uses{polls: 1, posts: 104}, 0, false))
 }
 
 // TestLingerEnds has the background goroutine of a node linger after a packet: it must

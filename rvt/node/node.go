@@ -21,6 +21,7 @@ type Node struct {
 
 	// Watched by the background goroutine, written by others without the mutex.
 	polls   atomic.Uint64 // Progress calls
+	posts   atomic.Uint64 // End calls that left something to send
 	parks   atomic.Uint64 // Park calls
 	naps    atomic.Uint64
 	napping atomic.Bool
@@ -61,6 +62,7 @@ type Node struct {
 	hold     hold       // of acknowledgements
 	passedAt vtime.Time // when the last pass began
 	polledAt vtime.Time // when the last pass began that a poll made
+	postedAt vtime.Time // when a post last sent something
 
 	undrained  int        // passes in a row that left timers alone; see mayExpire
 	graceUntil vtime.Time // when late timers run at last; 0: none is late
@@ -211,10 +213,10 @@ func (n *Node) TryBegin() *rvt.Device {
 // End gives the device back.
 func (n *Node) End(u Urgency) {
 	if n.dev.Pending() {
-		n.polls.Add(1) // whoever posts one after the other polls soon
+		n.posts.Add(1)
 		if n.deferred++; u == SendNow || n.deferred >= deferLimit {
 			now := n.now()
-			n.polledAt = now
+			n.postedAt = now
 			n.hold.posted(now)
 			n.emit(now)
 			n.deferred = 0
