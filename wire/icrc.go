@@ -137,7 +137,7 @@ func icrcRest(reg uint32, b []byte) uint32 {
 		reg, n = crcfold.Fold(reg, b)
 		b = b[n:]
 	}
-	if len(b) < shortBytes {
+	if len(b) < shortBytes || crcfold.Tables() {
 		return ^updateShort(reg, b)
 	}
 	return crc32.Update(^reg, crc32.IEEETable, b)
@@ -196,7 +196,8 @@ var idBytes = func() (t [2][256]uint32) {
 	return t
 }()
 
-// updateShort runs the uninverted register reg over b. It exists beside
+// updateShort runs the uninverted register reg over b, which need not be short where
+// crcfold.Tables says so. It exists beside
 // crc32.Update because that one is called through a variable, which would move the
 // header copies on our stack to the heap.
 func updateShort(reg uint32, b []byte) uint32 {
