@@ -40,15 +40,22 @@ func TestAtomicWriteNeedsTheRightToWrite(t *testing.T) {
 	require.Equal(t, ib.NAKInvalidReq, nak(b))
 }
 
-// TestPrivilegedQKeys: with the highest bit set, and no other, the queue pair's own goes out.
-func TestPrivilegedQKeys(t *testing.T) {
+// datagram returns a UD queue pair and a request to send something to a neighbour.
+func datagram(t *testing.T) (a *host, q *qp.QP, wr swqe.SendWR) {
 	a, b := newHost(t, 1, nil), newHost(t, 2, nil)
-	q := a.qp(ib.QPTypeUD)
+	q = a.qp(ib.QPTypeUD)
 	a.connect(q, b, 0)
 	ah, err := a.d.CreateAH(a.pd, ib.AV{DGID: b.gid, IsGlobal: true, PortNum: 1, HopLimit: 64})
 	require.NoError(t, err)
+	return a, q, swqe.SendWR{WRID: 1, Opcode: ib.WRSend, AH: ah, RemoteQPN: 9, RemoteQKey: 1}
+}
+
+// TestPrivilegedQKeys: with the highest bit set, and no other, the queue pair's own goes out.
+func TestPrivilegedQKeys(t *testing.T) {
+	a, q, wr := datagram(t)
 	for key, want := range map[ib.QKey]ib.QKey{0x7fffffff: 0x7fffffff, 0x80000000: 0x1111, 0xffffffff: 0x1111} {
-		_, err = a.d.PostSend(q, []swqe.SendWR{{WRID: 1, Opcode: ib.WRSend, SGL: a.sge(0, 8), AH: ah, RemoteQPN: 9, RemoteQKey: key}})
+		wr.RemoteQKey = key
+		_, err := a.d.PostSend(q, []swqe.SendWR{wr})
 		require.NoError(t, err)
 		require.Equal(t, want, a.emit(0)[0].pkt.DETH.QKey, "%#x", key)
 	}
@@ -154,14 +161,10 @@ func TestLostMemoryIsCounted(t *testing.T) {
 
 // TestDatagramsAreSolicitedIfAsked: the bit is in the packet, and in no other.
 func TestDatagramsAreSolicitedIfAsked(t *testing.T) {
-	a, b := newHost(t, 1, nil), newHost(t, 2, nil)
-	q := a.qp(ib.QPTypeUD)
-	a.connect(q, b, 0)
-	ah, err := a.d.CreateAH(a.pd, ib.AV{DGID: b.gid, IsGlobal: true, PortNum: 1, HopLimit: 64})
-	require.NoError(t, err)
+	a, q, wr := datagram(t)
 	for _, flags := range []ib.SendFlags{0, ib.SendSolicited, ib.SendSignaled | ib.SendInline} {
-		wr := swqe.SendWR{WRID: 1, Opcode: ib.WRSend, Flags: flags, AH: ah, RemoteQPN: 9, RemoteQKey: 1}
-		_, err = a.d.PostSend(q, []swqe.SendWR{wr})
+		wr.Flags = flags
+		_, err := a.d.PostSend(q, []swqe.SendWR{wr})
 		require.NoError(t, err)
 		require.Equal(t, flags&ib.SendSolicited != 0, a.emit(0)[0].pkt.SE)
 	}
