@@ -13,7 +13,7 @@ TIMEOUT := 10m
 PROGRAMS := /tests/front|/tests/pyverbs|/tests/interop|/internal/tidy|/internal/arch
 # Packages whose tests go by the wall clock or start other programs: of these up to three tests
 # that failed get a second chance, when the machine does nothing else, and are reported.
-REALTIME := /cmd/|/tests/(front|pyverbs|interop|conform)$$|/internal/(runner|daemon|netdev|netlab|sweep.*)$$|/rvt/node$$|/fabric/(udp|shm)$$|/verbs(/.*)?$$|/uverbs(/.*)?$$|/shim$$
+REALTIME := /cmd/|/tests/(front|pyverbs|interop|conform)$$|/internal/(runner|daemon|netdev|netlab)$$|/rvt/node$$|/fabric/(udp|shm)$$|/verbs(/.*)?$$|/uverbs(/.*)?$$|/shim$$
 RACEPKGS = $$(go list ./... | grep -vE '$(PROGRAMS)')
 
 # What may be set on the command line.

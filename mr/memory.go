@@ -23,12 +23,12 @@ type Memory interface {
 	FetchAdd64(addr, add uint64) (old uint64, err error)
 }
 
-// Prober is a Memory that can tell whether its owner may write to an address, without
+// Prober is a Memory that can tell whether its owner may write to addresses, without
 // changing what is there. The owner may be changing it at the same time.
 type Prober interface {
-	// Writable returns [ErrFault] if addr may not be written to, and nil if it may, or if
-	// that cannot be found out.
-	Writable(addr uint64) error
+	// Writable returns [ErrFault] if one of the addresses may not be written to, and nil if
+	// all may, or if that cannot be found out.
+	Writable(addrs ...uint64) error
 }
 
 // Op is one copy between an address in a Memory and a local buffer.

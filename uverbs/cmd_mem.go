@@ -104,7 +104,7 @@ func (k *call) checkRange(verb string, start, length, iova uint64, acc ib.Access
 	// [ib_access_writable] The device would write with any of these.
 	const writes = ib.AccessLocalWrite | ib.AccessRemoteWrite | ib.AccessRemoteAtomic | ib.AccessMWBind
 	if p, ok := k.caller.Mem.(mr.Prober); ok && acc&writes != 0 {
-		if p.Writable(start) != nil || p.Writable(start+length-1) != nil {
+		if p.Writable(start, start+length-1) != nil {
 			return ib.NewVerbError(ib.EFAULT, verb, "", "the memory is read-only and the access flags would let the device write to it: "+rangeText(start, length))
 		}
 	}

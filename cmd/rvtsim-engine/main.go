@@ -91,9 +91,13 @@ func (*here) FetchAdd64(addr, add uint64) (uint64, error) {
 }
 
 // Writable implements mr.Prober: the processor checks the right to write before it adds 0.
-func (h *here) Writable(addr uint64) error {
-	_, err := h.FetchAdd64(addr&^7, 0)
-	return err
+func (h *here) Writable(addrs ...uint64) error {
+	for _, addr := range addrs {
+		if _, err := h.FetchAdd64(addr&^7, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // place implements fdspace.Place.

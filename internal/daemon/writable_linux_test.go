@@ -28,17 +28,17 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-func TestMapped(t *testing.T) {
+func TestReadOnly(t *testing.T) {
 	const maps = `00400000-00401000 r--p 00000000 08:01 1 /bin/x
 00401000-00402000 rw-p 00001000 08:01 1 /bin/x
 nonsense
 7ffff000-80000000 r-xs 00000000 00:00 0
 `
-	for addr, want := range map[uint64][2]bool{
-		0x3fffff: {false, false}, 0x400000: {true, false}, 0x400fff: {true, false}, 0x401000: {true, true},
-		0x402000: {false, false}, 0x7ffff000: {true, false}, 0x80000000: {false, false},
+	for addr, want := range map[uint64]bool{
+		0x3fffff: false, 0x400000: true, 0x400fff: true, 0x401000: false, 0x402000: false, 0x7ffff000: true, 0x80000000: false,
 	} {
-		found, writable := mapped(strings.NewReader(maps), addr)
-		require.Equal(t, want, [2]bool{found, writable}, "%#x", addr)
+		require.Equal(t, want, readOnly(strings.NewReader(maps), []uint64{addr}), "%#x", addr)
+		require.Equal(t, want, readOnly(strings.NewReader(maps), []uint64{0x401800, addr}), "the second of two")
 	}
+	require.False(t, readOnly(strings.NewReader(maps), nil))
 }

@@ -13,18 +13,22 @@ import (
 // connect, which a server would take for its client. Two sockets that share a port both
 // count. Processes of other users count as others.
 func Listens(pid int, port string) (own, other bool) {
-	for _, socket := range listeners(port) {
-		if holds(pid, "socket:["+socket+"]") {
-			own = true
-		} else {
-			other = true
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		table, _ := os.ReadFile(file)
+		for _, socket := range Listeners(string(table), port) {
+			if holds(pid, "socket:["+socket+"]") {
+				own = true
+			} else {
+				other = true
+			}
 		}
 	}
 	return own, other
 }
 
-// listeners returns the inodes of the sockets that listen on a port.
-func listeners(port string) (inodes []string) {
+// Listeners returns the inodes of the sockets that listen on a TCP port, out of a table as
+// /proc/net/tcp and /proc/net/tcp6 have it.
+func Listeners(table, port string) (inodes []string) {
 	const (
 		local, state, inode = 1, 3, 9 // columns
 		listen              = "0A"
@@ -34,12 +38,9 @@ func listeners(port string) (inodes []string) {
 		return nil
 	}
 	want := fmt.Sprintf(":%04X", n)
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, _ := os.ReadFile(file)
-		for line := range strings.Lines(string(text)) {
-			if f := strings.Fields(line); len(f) > inode && f[state] == listen && strings.HasSuffix(f[local], want) {
-				inodes = append(inodes, f[inode])
-			}
+	for line := range strings.Lines(table) {
+		if f := strings.Fields(line); len(f) > inode && f[state] == listen && strings.HasSuffix(f[local], want) {
+			inodes = append(inodes, f[inode])
 		}
 	}
 	return inodes

@@ -449,16 +449,10 @@ func (r *running) listeningIn(netns, port string) {
 		b, _ := exec.Command("ip", "netns", "exec", netns, "cat", file).Output()
 		return b
 	}
-	n, err := strconv.Atoi(port)
-	require.NoError(r.t, err)
-	want := fmt.Sprintf(":%04X", n)
 	for deadline := time.Now().Add(longest); ; <-time.After(5 * time.Millisecond) {
 		for _, f := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			b := read(f)
-			for line := range strings.Lines(string(b)) {
-				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
-					return
-				}
+			if loopback.Listeners(string(read(f)), port) != nil {
+				return
 			}
 		}
 		if r.ended() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rvtsim/rvtsim/internal/loopback"
 	"github.com/rvtsim/rvtsim/tests/interop/lab"
 )
 
@@ -126,13 +127,5 @@ func listensOn(ctx context.Context, t *testing.T, k kernelSide, s cmSide, port s
 			text += string(b)
 		}
 	}
-	var n int
-	_, err := fmt.Sscan(port, &n)
-	require.NoError(t, err)
-	for line := range strings.Lines(text) {
-		if w := strings.Fields(line); len(w) > 3 && strings.HasSuffix(w[1], fmt.Sprintf(":%04X", n)) && w[3] == "0A" {
-			return true
-		}
-	}
-	return false
+	return loopback.Listeners(text, port) != nil
 }
