@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
@@ -51,6 +52,10 @@ type Recorder interface{ Record(ns int64) }
 type Endpoint struct {
 	Spec  Spec
 	Hooks Hooks
+	// CatchUp is how far a flow may fall behind Spec.RateBitsPerSecond and still make up for
+	// it: in real time a host that was late would otherwise post less than that. What waited
+	// longer for its turn, or for room in the queue, is not made up for. Set before Connect.
+	CatchUp time.Duration
 
 	dev    *rvt.Device
 	client bool

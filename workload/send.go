@@ -169,8 +169,18 @@ func (e *Endpoint) build(now vtime.Time, c *conn) {
 	s.posted++
 	if r := e.Spec.RateBitsPerSecond; r > 0 {
 		gap := float64(m.size) * 8 * float64(time.Second) / float64(r)
-		s.paceAt = max(s.paceAt, now).Add(time.Duration(gap))
+		s.pace(now, time.Duration(gap), e.CatchUp)
 	}
+}
+
+// pace sets when the next work request may be posted: gap after this one, which is posted now.
+// Of a delay up to catchUp is made up for.
+func (s *sender) pace(now vtime.Time, gap, catchUp time.Duration) {
+	due := max(s.paceAt, now.Add(-catchUp))
+	if s.posted == 1 {
+		due = now // nothing is late before the first
+	}
+	s.paceAt = due.Add(gap)
 }
 
 func (e *Endpoint) flags(m *message) (f ib.SendFlags) {

@@ -196,6 +196,10 @@ func (r *udpRun) close() {
 	}
 }
 
+// catchUp is longer than a goroutine waits for a processor on a machine that is not overloaded:
+// one that blocks in a system call keeps its processor for some milliseconds.
+const catchUp = 10 * time.Millisecond
+
 // addFlow sets up both ends of a flow and connects them: at the beginning, or anew.
 func (r *udpRun) addFlow(i int) error {
 	t := &r.file.Flows[i]
@@ -212,6 +216,7 @@ func (r *udpRun) addFlow(i int) error {
 	if err != nil {
 		return err
 	}
+	c.CatchUp, s.CatchUp = catchUp, catchUp
 	run := newFlowRun(t, c, s)
 	run.from, run.to = from, to
 	run.watch(c, &r.tallies[t.From], run.clientLat)

@@ -75,7 +75,7 @@ var flowBasics = []field[flowEntry]{
 		flow(boolean, func(f *Flow) *bool { return &f.Bidirectional })},
 	{"start", "duration", "0s", "Delay before the first post.",
 		flow(duration, func(f *Flow) *time.Duration { return &f.Start })},
-	{"rate", "rate", "unlimited", "Payload per queue pair and direction that is posted at most.",
+	{"rate", "rate", "unlimited", "Payload per queue pair and direction that is posted at most. In real time a node that was late by up to 10 ms makes up for it.",
 		flow(rate, func(f *Flow) *Rate { return &f.Rate })},
 	{"verify", "boolean", "true", "Fill messages with a pattern and check what arrives.",
 		flow(boolean, func(f *Flow) *bool { return &f.Verify })},
