@@ -28,6 +28,7 @@ MUTANTS  ?= 200
 PAIRS    ?= 5
 ACCEL    ?= tcg
 WIRE     ?= memory
+BESIDE   ?= 0
 # The first of the seeds: new with each commit, the same for everybody who has that commit.
 SEED     ?= $(shell printf '0x%.8s' "$$(git rev-parse HEAD 2>/dev/null || echo 1)")
 
@@ -126,8 +127,8 @@ hostile: ## programs that misbehave, HOSTILE for each ABI, with SEED
 	@$(PHASE) "hostile programs from seed $(SEED)" $(GOTEST) -count=1 -timeout 0 -run TestHostilePrograms -- ./tests/front -front.hostile=$(HOSTILE) -front.seed=$$(( $(SEED) ))
 
 .PHONY: bench
-bench: build ## unmodified perftest against UCX and libfabric over TCP, in PAIRS pairs; appends to BENCHMARKS.md
-	go run ./tools/versus -pairs $(PAIRS) -wire $(WIRE)
+bench: build ## unmodified perftest against UCX and libfabric over TCP, in PAIRS pairs, beside BESIDE processes that spin; appends to BENCHMARKS.md
+	go run ./tools/versus -pairs $(PAIRS) -wire $(WIRE) -beside $(BESIDE)
 
 .PHONY: bench-daemon
 bench-daemon: build ## the same, and with the engine in the daemon as well

@@ -89,6 +89,7 @@ type bench struct {
 	env     []string
 	addr    [2]string
 	restive int // runs that were made on a machine that was not calm
+	spin    []*exec.Cmd
 }
 
 // options are those of the command line.
@@ -100,6 +101,7 @@ type options struct {
 	scaling        bool
 	accel          string
 	wire           string
+	beside         int
 }
 
 func main() {
@@ -113,6 +115,7 @@ func main() {
 	flag.BoolVar(&o.scaling, "scaling", false, "measure many queue pairs and programs, quiet ones and idle ones")
 	flag.StringVar(&o.accel, "accel", "tcg", "what runs that machine's processors: tcg or kvm")
 	flag.StringVar(&o.wire, "wire", "memory", "what carries our packets: memory or udp, as in rvtsim up --wire")
+	flag.IntVar(&o.beside, "beside", 0, "measure beside so many processes that only spin, instead of on a calm machine")
 	flag.Parse()
 	what := run
 	switch {
@@ -151,8 +154,8 @@ func run(o *options) error {
 		w.AppendRow(row)
 		fmt.Fprintln(os.Stderr, row...)
 	}
-	about := fmt.Sprintf("Our packets by %s. %s; %d pairs of each, smallest and largest figure in brackets; %d runs on a machine that was not calm. Calls are those of both sides that moved packets; a poll in vain is one, too.",
-		o.wire, machine(), o.pairs, b.restive)
+	about := fmt.Sprintf("Our packets by %s. %s; %d pairs of each, smallest and largest figure in brackets; %s. Calls are those of both sides that moved packets; a poll in vain is one, too.",
+		o.wire, machine(), o.pairs, b.company())
 	return publish(w, about, o.out)
 }
 
@@ -266,8 +269,11 @@ const (
 	calmTries   = 20
 )
 
-// await waits for a calm machine, not for ever.
+// await waits for a calm machine, not for ever, and not at all beside processes that spin.
 func (b *bench) await() {
+	if len(b.spin) > 0 {
+		return
+	}
 	for range calmTries {
 		idle, all := jiffies()
 		time.Sleep(calmInstant)
@@ -335,7 +341,26 @@ func newBench(o *options) (*bench, error) {
 		b.close()
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
+	for range o.beside {
+		c := exec.Command("sh", "-c", spinning)
+		if err := c.Start(); err != nil {
+			b.close()
+			return nil, err
+		}
+		b.spin = append(b.spin, c)
+	}
 	return b, nil
+}
+
+// spinning ends soon after the process that started it, however that ended.
+const spinning = "while kill -0 $PPID 2>/dev/null; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done"
+
+// company says what else the machine did.
+func (b *bench) company() string {
+	if len(b.spin) > 0 {
+		return fmt.Sprintf("beside %d processes that spin", len(b.spin))
+	}
+	return fmt.Sprintf("%d runs on a machine that was not calm", b.restive)
 }
 
 func (b *bench) rvtsim(ctx context.Context, args ...string) *exec.Cmd {
@@ -345,6 +370,10 @@ func (b *bench) rvtsim(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 func (b *bench) close() {
+	for _, c := range b.spin {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
 	_ = b.rvtsim(context.Background(), "down").Run()
 	_ = os.RemoveAll(b.dir)
 }

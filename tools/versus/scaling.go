@@ -85,7 +85,7 @@ func runScaling(o *options) error {
 		}
 		add(rows...)
 	}
-	about := fmt.Sprintf("Scaling, engine in the program; %s; %d rounds, medians, smallest and largest in brackets; %d runs on a machine that was not calm.", machine(), o.pairs, b.restive)
+	about := fmt.Sprintf("Scaling, engine in the program; %s; %d rounds, medians, smallest and largest in brackets; %s.", machine(), o.pairs, b.company())
 	return publish(w, about, o.out)
 }
 
