@@ -81,8 +81,7 @@ type Waiter interface {
 type Napper interface {
 	Waiter
 	// Nap returns after d or when Wake is called, and looks at nothing that arrives. It
-	// may return early for no reason. d <= 0 gives the processor to another thread that
-	// wants it and returns.
+	// may return early for no reason. d <= 0 returns at once.
 	Nap(d time.Duration) error
 }
 

@@ -120,7 +120,6 @@ func (w *waiter) nap(l *life, d time.Duration) error {
 	}
 	defer l.leave()
 	if d <= 0 {
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		return nil
 	}
 	if !w.quiet {

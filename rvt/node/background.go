@@ -56,7 +56,8 @@ func (n *Node) run() {
 			continue
 		}
 		if stays {
-			b.yield()
+			// Without sched_yield: it would give a whole slice, some milliseconds, to any
+			// thread that only computes. Who sleeps instead runs as soon as he is woken.
 			continue
 		}
 		// Who waits for what the pass brought runs first, on this processor: otherwise
@@ -222,13 +223,6 @@ func (n *Node) endNap() {
 	}
 	if n.wait != nil {
 		n.wait.Wake()
-	}
-}
-
-// yield lets another thread run that wants to.
-func (b *background) yield() {
-	if b.nap == nil || b.nap.Nap(0) != nil {
-		runtime.Gosched()
 	}
 }
 
