@@ -33,6 +33,7 @@ type background struct {
 	napped  time.Duration // length of the last nap, 0 while it drives
 	timer   *time.Timer
 	linger  linger
+	told    uint64 // Node.told when it was last looked at
 	silence time.Duration
 	courtesy
 }
@@ -52,6 +53,10 @@ func (n *Node) run() {
 		moved, received, d := n.backgroundPass(b.linger.lasts())
 		now := n.now()
 		stays := b.linger.passed(now, received > 0)
+		if told := n.told.Load(); told != b.told {
+			b.told, stays = told, false
+			b.linger.leave(now)
+		}
 		if !b.lets(now, moved) {
 			continue
 		}

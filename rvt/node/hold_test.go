@@ -271,6 +271,22 @@ func TestLingerWhereOthersDrove(t *testing.T) {
 	require.NotZero(t, stays)
 }
 
+// TestLingerLeaves has a packet wake the program up: the goroutine makes room for it, and stays
+// again from the next packet on.
+func TestLingerLeaves(t *testing.T) {
+	now := vtime.Time(time.Second)
+	l := newLinger(Linger)
+	for range lingerCredit {
+		require.True(t, l.passed(now, true))
+	}
+	l.leave(now)
+	require.False(t, l.lasts())
+	require.False(t, l.passed(now, false))
+	require.False(t, l.passed(now.Add(Linger/5), false))
+	require.True(t, l.passed(now.Add(Linger/5), true))
+	require.True(t, l.passed(now.Add(2*Linger/5), false))
+}
+
 // TestWatch asks whether others drive: after a pause, and while the background goroutine
 // looks again and again.
 func TestWatch(t *testing.T) {

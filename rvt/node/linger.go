@@ -38,6 +38,10 @@ func (l *linger) lasts() bool { return l.looked != 0 }
 // lost the processor, and whoever looks for packets on it would keep them from it.
 func (l *linger) napped() { l.credit, l.looked = -lingerDoubt, 0 }
 
+// leave tells that the program has been woken up: it drives from now on, maybe on this very
+// processor. The goroutine does not stay until the next packet comes.
+func (l *linger) leave(now vtime.Time) { l.looked, l.last = 0, now.Add(-lingerGap*l.limit) }
+
 // passed takes note of a pass, which ended now, and decides whether to stay.
 func (l *linger) passed(now vtime.Time, received bool) bool {
 	if l.limit == 0 {

@@ -24,6 +24,7 @@ type Node struct {
 	posts   atomic.Uint64 // End calls that left something to send
 	parks   atomic.Uint64 // Park calls
 	naps    atomic.Uint64
+	told    atomic.Uint64 // batches of events handed on: threads of the program wake up
 	napping atomic.Bool
 	stopped atomic.Bool
 	rung    atomic.Bool   // Ring was called, and no pass has seen to it yet
@@ -270,6 +271,7 @@ func (n *Node) dispatch() {
 			return
 		}
 		if rest := n.notifyWatchers(n.events[:k]); len(rest) > 0 {
+			n.told.Add(1)
 			n.cfg.Events(rest)
 		}
 		clear(n.events[:k])
