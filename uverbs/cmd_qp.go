@@ -156,6 +156,10 @@ func (k *call) createQP(b *qpBody) (*qpObj, error) {
 		return nil, err
 	}
 	o.handle = c.add(o)
+	if o.sq != nil {
+		o.sq.gate, _ = c.mem.(PostGate)
+		o.sq.handle = o.handle
+	}
 	c.qps = append(c.qps, o)
 	o.bequeath(b.SendCQHandle, b.RecvCQHandle)
 	return o, nil
@@ -278,6 +282,9 @@ func (o *qpObj) destroy(d *rvt.Device, now vtime.Time) error {
 	o.q.Context = nil
 	if o.sq != nil {
 		o.showPostable(false)
+		if o.sq.gate != nil {
+			o.sq.gate.SetBusy(o.handle, false)
+		}
 	}
 	c := o.ctx
 	c.withdraw(o.handle)

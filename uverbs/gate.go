@@ -7,6 +7,9 @@ type PostGate interface {
 	// SetPostable says whether the QP of this handle takes sends from now on. At first
 	// a QP takes none, and in the end again.
 	SetPostable(qpHandle uint32, ok bool)
+	// SetBusy says whether sends of the QP are under way from now on. Then what is posted
+	// may wait a moment for company.
+	SetBusy(qpHandle uint32, busy bool)
 }
 
 // showPostable tells the program's side whether posts to the QP are accepted.
@@ -15,5 +18,15 @@ func (o *qpObj) showPostable(ok bool) {
 	o.sq.setPostable(ok)
 	if g, is := o.ctx.mem.(PostGate); is {
 		g.SetPostable(o.handle, ok)
+	}
+}
+
+// showBusy tells the program's side whether sends are under way.
+func (s *sqRing) showBusy() {
+	if busy := s.cons != s.head; busy != s.busy {
+		s.busy = busy
+		if s.gate != nil {
+			s.gate.SetBusy(s.handle, busy)
+		}
 	}
 }

@@ -332,6 +332,31 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, ib.WCWRFlushErr, w[0].Status)
 }
 
+// TestGateKnowsWhoIsBusy follows what a program's side is told about a queue pair: only while
+// sends are under way may it let others wait.
+func TestGateKnowsWhoIsBusy(t *testing.T) {
+	x := newPair(t, 2, ib.QPTypeRC, nil)
+	gate, h := x.a.rings, x.qa.handle
+	post := func() {
+		x.qa.wqe(1, ib.WRSend, ib.SendSignaled, x.qa.sge(0, 8))
+		x.qa.sq.advance()
+		x.a.c.Doorbell(h)
+	}
+	require.True(t, gate.postable[h])
+	require.False(t, gate.busy[h])
+	x.qb.recv(1, x.qb.sge(0, 8))
+	post()
+	require.True(t, gate.busy[h])
+	x.w.settle()
+	require.Len(t, x.ca.poll(), 1)
+	require.False(t, gate.busy[h])
+	post()
+	require.True(t, gate.busy[h])
+	require.Zero(t, x.qa.modify(modifyQP{QPState: uint8(ib.StateReset)}, ib.AttrState))
+	require.False(t, gate.postable[h])
+	require.False(t, gate.busy[h])
+}
+
 // TestStates checks the post in each state and that RESET empties the rings.
 func TestStates(t *testing.T) {
 	w := newNet(t, 1, ABIRXE, nil)

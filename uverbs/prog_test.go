@@ -23,9 +23,18 @@ type heapRings struct {
 	next  uint64
 	areas map[uint64][]byte
 	fail  bool
+	// What PostGate was told.
+	postable, busy map[uint32]bool
 }
 
-func newHeapRings() *heapRings { return &heapRings{next: pageBytes, areas: map[uint64][]byte{}} }
+var _ PostGate = (*heapRings)(nil)
+
+func newHeapRings() *heapRings {
+	return &heapRings{next: pageBytes, areas: map[uint64][]byte{}, postable: map[uint32]bool{}, busy: map[uint32]bool{}}
+}
+
+func (h *heapRings) SetPostable(handle uint32, ok bool) { h.postable[handle] = ok }
+func (h *heapRings) SetBusy(handle uint32, busy bool)   { h.busy[handle] = busy }
 
 func (h *heapRings) Alloc(size int) (uint64, []byte, error) {
 	if h.fail || size > 256<<20 {

@@ -22,6 +22,10 @@ type sqRing struct {
 	cons    uint32 // oldest not retired
 	maxSGE  int
 	maxData int // inline bytes
+
+	busy   bool     // there are some between cons and head, as gate was told
+	gate   PostGate // nil if the host has none
+	handle uint32   // of the QP
 }
 
 var _ qp.SendQueue = (*sqRing)(nil)
@@ -38,6 +42,9 @@ func (s *sqRing) waiting() int { return int((s.q.producer() - s.head) & s.q.mask
 func (s *sqRing) Retired() {
 	s.cons = (s.cons + 1) & s.q.mask
 	storeWord(s.q.b, rxeConsOff, s.cons)
+	if s.cons == s.head {
+		s.showBusy()
+	}
 }
 
 // reset empties the ring: nothing is outstanding, and what waits was never posted.
@@ -45,6 +52,7 @@ func (s *sqRing) reset() {
 	s.head = s.q.producer()
 	s.cons = s.head
 	storeWord(s.q.b, rxeConsOff, s.cons)
+	s.showBusy()
 }
 
 // setPostable tells the program's side whether posts are accepted.
@@ -227,6 +235,7 @@ func (o *qpObj) post(d *rvt.Device) error {
 			s.head = (s.head + 1) & s.q.mask
 		}
 	}
+	s.showBusy()
 	if o.failing && o.q.PostErrors() == 0 {
 		o.failing = false
 		o.showPostable(o.postable())
@@ -250,6 +259,7 @@ func (o *qpObj) drain(d *rvt.Device) int {
 		o.q.InjectPostErrors(0)
 		defer o.q.InjectPostErrors(f)
 	}
+	defer s.showBusy()
 	n := s.waiting()
 	for i := range n {
 		err := o.postNext(d)

@@ -12,6 +12,7 @@ package main
 #include "engine.h"
 
 extern struct rvtsim_host rvtsim_host;
+extern struct rvtsim_bell rvtsim_bell;
 
 #cgo noescape host_copy
 #cgo nocallback host_copy
@@ -40,6 +41,7 @@ import (
 	"github.com/rvtsim/rvtsim/internal/daemon"
 	"github.com/rvtsim/rvtsim/internal/fdspace"
 	"github.com/rvtsim/rvtsim/mr"
+	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/uverbs"
 )
 
@@ -131,7 +133,7 @@ func errnoOf(err error) C.int {
 func engineStart(grant unsafe.Pointer, n C.size_t, socket, port C.int, name *C.char) C.int {
 	fdspace.Set(place{})
 	uverbs.WriteEvent = writeEvent
-	e, err := daemon.StartEngine(C.GoBytes(grant, C.int(n)), int(socket), int(port), &here{})
+	e, err := daemon.StartEngine(C.GoBytes(grant, C.int(n)), int(socket), int(port), &here{}, (*node.Bell)(unsafe.Pointer(&C.rvtsim_bell)))
 	if err != nil {
 		return errnoOf(err)
 	}

@@ -5,6 +5,7 @@
 #include "_cgo_export.h"
 
 struct rvtsim_host rvtsim_host;
+struct rvtsim_bell rvtsim_bell;
 
 static int start(const struct rvtsim_host *host, const void *grant, size_t n, int socket, int port, char name[RVTSIM_ENGINE_NAME])
 {
@@ -27,4 +28,5 @@ __attribute__((visibility("default"))) const struct rvtsim_engine rvtsim_engine_
 	.progress = engineProgress,
 	.settle = engineSettle,
 	.leave = engineLeave,
+	.bell = &rvtsim_bell,
 };

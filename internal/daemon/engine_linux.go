@@ -37,10 +37,11 @@ const MaxContexts = 1024
 // Doorbell and Progress never wait and may be called from any thread, at the same time.
 // The others may wait for a pass of somebody else.
 type Engine struct {
-	d   *Daemon
-	h   *hosted
-	mem mr.Memory
-	ctl *seqSocket // to the daemon
+	d    *Daemon
+	h    *hosted
+	mem  mr.Memory
+	bell *node.Bell
+	ctl  *seqSocket // to the daemon
 
 	peers *peers
 
@@ -54,10 +55,10 @@ type Engine struct {
 
 // StartEngine makes an engine of what the daemon has granted. socket is the connection
 // that the grant came over and port the descriptor of the node's socket; both belong to
-// the engine. mem is the program's memory.
-func StartEngine(granted []byte, socket, port int, mem mr.Memory) (*Engine, error) {
+// the engine. mem is the program's memory, and bell what it rings instead of calling Doorbell.
+func StartEngine(granted []byte, socket, port int, mem mr.Memory, bell *node.Bell) (*Engine, error) {
 	settle()
-	e := &Engine{mem: mem, ctl: &seqSocket{fd: fdspace.Keep(socket)}}
+	e := &Engine{mem: mem, bell: bell, ctl: &seqSocket{fd: fdspace.Keep(socket)}}
 	err := e.start(granted, fdspace.Keep(port))
 	if err != nil {
 		e.ctl.close()
@@ -103,7 +104,7 @@ func (e *Engine) start(granted []byte, port int) error {
 	log := slog.New(slog.DiscardHandler)
 	e.peers = &peers{ask: e.askDaemon, self: peer{GID: p.LocalGID(), Seat: uint8(g.Seat.Index)}}
 	e.h = newHosted(g.Node, newDesk(log), nil, news{peers: e.peers})
-	e.h.seat = g.Seat
+	e.h.seat, e.h.bell = g.Seat, e.bell
 	if g.Lanes {
 		if e.h.lanes, err = openLanes(p, g.Port); err == nil {
 			err = e.h.lanes.offer(e.ctl)
@@ -333,7 +334,7 @@ func inodeHere(fd int32) (uint64, bool) {
 // Doorbell takes what waits in the send ring of a QP and sends it, at once if the QP was
 // idle and with what comes next otherwise. It reports false if a command is needed
 // instead, because the QP may have to refuse the sends. If somebody else is driving he
-// sees to it.
+// sees to it. What was told to the bell leaves at once, too.
 func (e *Engine) Doorbell(i int, qp uint32) bool {
 	c := e.context(i)
 	if c == nil {
@@ -349,7 +350,7 @@ func (e *Engine) Doorbell(i int, qp uint32) bool {
 	}
 	idle, ok := c.ctx.ctx.Post(d, qp)
 	u := node.SendLater
-	if idle {
+	if e.h.node.Heard() || idle {
 		u = node.SendNow
 	}
 	e.h.node.End(u)
@@ -363,6 +364,7 @@ func (e *Engine) Progress() { e.h.node.Progress() }
 // for a process that ends without further ado.
 func (e *Engine) Settle() {
 	if d := e.h.node.TryBegin(); d != nil {
+		e.h.node.Heard()
 		e.h.node.End(node.SendNow)
 	}
 }
@@ -371,6 +373,7 @@ func (e *Engine) Settle() {
 // the way, and tells the daemon what was counted.
 func (e *Engine) Leave() {
 	if d := e.h.node.TryBegin(); d != nil {
+		e.h.node.Heard()
 		e.h.node.End(node.SendNow)
 		e.Report()
 	}

@@ -59,6 +59,7 @@ type hosted struct {
 	seats    seats
 	past     NodeReport // what those counted that have ended; guarded by Daemon.mu
 	groups   *groups    // that the port receives; set when the node starts
+	bell     *node.Bell // of a program that hosts itself, which rings it from C
 	lanes    *lanes     // of a program that hosts itself, to other programs; nil: it has none
 }
 
@@ -168,7 +169,7 @@ func (h *hosted) drive(dev *rvt.Device, port watched) (err error) {
 // driveItself starts the node of a program: the program's own calls drive it, and a
 // goroutine when there are none.
 func (h *hosted) driveItself(dev *rvt.Device) (err error) {
-	nc := node.Config{Events: h.events, Doorbells: h.scan, AckDelay: node.AckDelay, Linger: node.Linger, Pace: node.Pace()}
+	nc := node.Config{Events: h.events, Doorbells: h.scan, AckDelay: node.AckDelay, Linger: node.Linger, Pace: node.Pace(), Bell: h.bell}
 	if h.node, err = node.New(dev, h.impaired, nc); err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ const (
 	maxFiles     = 4
 	nodeLen      = 64
 	gateFirst    = 64
-	gateWords    = 960
+	gateWords    = 480
+	busyFirst    = 544
 	wantSites    = 1
 	maxSite      = 1024
 

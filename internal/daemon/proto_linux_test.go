@@ -32,7 +32,7 @@ int main(void)
 	C(RVTSIM_MAGIC); C(RVTSIM_VERSION); C(RVTSIM_MAX_MSG); C(RVTSIM_MAX_FILES); C(RVTSIM_NODE_LEN);
 	C(RVTSIM_DEV_UVERBS); C(RVTSIM_DEV_CM); C(RVTSIM_OPEN); C(RVTSIM_ATTACH); C(RVTSIM_WRITE); C(RVTSIM_IOCTL);
 	C(RVTSIM_FDINFO); C(RVTSIM_LIST); C(RVTSIM_STOP); C(RVTSIM_FAULT); C(RVTSIM_REPLY); C(RVTSIM_QUERY_FD);
-	C(RVTSIM_GATE_FIRST); C(RVTSIM_GATE_WORDS); C(RVTSIM_WANT_SITES); C(RVTSIM_MAX_SITE); F(rvtsim_req, why); C(RVTSIM_REFUSED); C(RVTSIM_INBOX); C(RVTSIM_REACH); C(RVTSIM_REACHED);
+	C(RVTSIM_GATE_FIRST); C(RVTSIM_GATE_WORDS); C(RVTSIM_BUSY_FIRST); C(RVTSIM_WANT_SITES); C(RVTSIM_MAX_SITE); F(rvtsim_req, why); C(RVTSIM_REFUSED); C(RVTSIM_INBOX); C(RVTSIM_REACH); C(RVTSIM_REACHED);
 	return 0;
 }`
 
@@ -54,8 +54,8 @@ func TestProtocolMatchesTheLibrarys(t *testing.T) {
 	require.Equal(t, []int{104, 48, 16}, []int{reqLen, repLen, writeLen})
 	constants := fmt.Sprint(uint32(protoMagic), protoVersion, maxReply, maxFiles, nodeLen, devUverbs, devCM,
 		uint16(opOpen), uint16(opAttach), uint16(opWrite), uint16(opIoctl), uint16(opFDInfo), uint16(opList), uint16(opStop), uint16(opFault), uint16(opInbox), uint16(opReach), repReached,
-		repReply, repQueryFD, gateFirst, gateWords, wantSites, maxSite)
-	require.Equal(t, "1381389395 1 65536 4 64 1 2 1 2 3 4 5 16 17 18 12 13 6 0 1 64 960 1 1024", constants)
+		repReply, repQueryFD, gateFirst, gateWords, busyFirst, wantSites, maxSite)
+	require.Equal(t, "1381389395 1 65536 4 64 1 2 1 2 3 4 5 16 17 18 12 13 6 0 1 64 480 544 1 1024", constants)
 }
 
 const goLayout = `
@@ -100,7 +100,8 @@ RVTSIM_FAULT 18
 RVTSIM_REPLY 0
 RVTSIM_QUERY_FD 1
 RVTSIM_GATE_FIRST 64
-RVTSIM_GATE_WORDS 960
+RVTSIM_GATE_WORDS 480
+RVTSIM_BUSY_FIRST 544
 RVTSIM_WANT_SITES 1
 RVTSIM_MAX_SITE 1024
 rvtsim_req.why 36 4

@@ -84,12 +84,23 @@ func (r *rings) gate(handle uint32) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&r.page[4*(gateFirst+handle%gateWords)]))
 }
 
+// busy is the word that tells likewise whether the QP has sends under way.
+func (r *rings) busy(handle uint32) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&r.page[4*(busyFirst+handle%gateWords)]))
+}
+
 // SetPostable implements uverbs.PostGate.
-func (r *rings) SetPostable(handle uint32, ok bool) {
-	if ok {
-		r.gate(handle).Store(handle)
+func (r *rings) SetPostable(handle uint32, ok bool) { setWord(r.gate(handle), handle, ok) }
+
+// SetBusy implements uverbs.PostGate.
+func (r *rings) SetBusy(handle uint32, busy bool) { setWord(r.busy(handle), handle, busy) }
+
+// setWord lets a word hold a handle, or hold it no more.
+func setWord(w *atomic.Uint32, handle uint32, on bool) {
+	if on {
+		w.Store(handle)
 	} else {
-		r.gate(handle).CompareAndSwap(handle, 0)
+		w.CompareAndSwap(handle, 0)
 	}
 }
 

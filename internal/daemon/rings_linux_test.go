@@ -90,5 +90,11 @@ func TestGate(t *testing.T) {
 	require.EqualValues(t, 5+gateWords, r.gate(5).Load(), "not its own any more")
 	r.SetPostable(5+gateWords, false)
 	require.Zero(t, r.gate(5).Load())
-	require.LessOrEqual(t, 4*(gateFirst+gateWords), 4096, "the program maps one page")
+	r.SetBusy(5, true)
+	require.EqualValues(t, 5, r.busy(5).Load())
+	require.Zero(t, r.gate(5).Load(), "words of their own")
+	r.SetBusy(5, false)
+	require.Zero(t, r.busy(5).Load())
+	require.LessOrEqual(t, gateFirst+gateWords, busyFirst)
+	require.LessOrEqual(t, 4*(busyFirst+gateWords), 4096, "the program maps one page")
 }

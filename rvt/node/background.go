@@ -207,8 +207,8 @@ func (b *background) takeNap() {
 	b.napped = min(max(2*b.napped, minNap), maxNap)
 	b.linger.napped()
 	n.naps.Add(1)
-	n.napping.Store(true)
-	defer n.napping.Store(false)
+	n.bell.Napping.Store(1)
+	defer n.bell.Napping.Store(0)
 	if n.parks.Load() != b.watch.parks { // after napping was set: Park looks in the other order
 		return
 	}
@@ -219,7 +219,7 @@ func (b *background) takeNap() {
 
 // endNap ends a nap that is under way.
 func (n *Node) endNap() {
-	if !n.napping.Load() {
+	if n.bell.Napping.Load() == 0 {
 		return
 	}
 	select {

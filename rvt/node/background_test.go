@@ -140,7 +140,7 @@ func TestParkHandsOver(t *testing.T) {
 			b.n.Progress()
 			time.Sleep(20 * time.Microsecond)
 		}
-		require.True(t, b.n.napping.Load())
+		require.NotZero(t, b.n.bell.Napping.Load())
 		b.recv(qb, swqe.RecvWR{SGL: b.sge(0, 100)})
 		b.do(func(d *rvt.Device, _ vtime.Time) { d.ReqNotify(b.cq, false) })
 		b.n.Park()
@@ -168,13 +168,60 @@ func TestPosterIsServed(t *testing.T) {
 			b.n.Progress()
 			time.Sleep(20 * time.Microsecond)
 		}
-		require.True(t, b.n.napping.Load())
+		require.NotZero(t, b.n.bell.Napping.Load())
 		a.poll()
 		a.send(qa, a.write(7, b, 64))
 		for start := b.n.now(); len(a.poll()) == 0; time.Sleep(20 * time.Microsecond) {
 			b.send(qb, b.write(1, a, 64))
 			require.Less(t, b.n.now().Sub(start), postsOnly*silence+2*maxNap)
 		}
+	})
+}
+
+// TestBellIsHeard rings without a call, as a program may that polls, and polls no more.
+func TestBellIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waits func(d *rvt.Device)
+		o := options{cfg: Config{Now: bubbleClock(), Doorbells: func(d *rvt.Device) { waits(d) }}}
+		a, b, qa, _ := pair(t, o)
+		waits = func(d *rvt.Device) {
+			_, err := d.PostSend(qa, []swqe.SendWR{a.write(9, b, 64)})
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		require.Zero(t, a.n.bell.Napping.Load(), "whoever rings has to call")
+		for range fewPolls + 1 {
+			a.n.Progress()
+		}
+		a.send(qa, a.write(1, b, 64)) // wakes it
+		for range 50 {
+			a.n.Progress()
+			time.Sleep(20 * time.Microsecond)
+		}
+		require.Len(t, a.poll(), 1)
+		require.NotZero(t, a.n.bell.Napping.Load())
+		a.n.bell.Rung.Store(1)
+		time.Sleep(2 * maxNap)
+		synctest.Wait()
+		done := a.poll()
+		require.Len(t, done, 1)
+		require.EqualValues(t, 9, done[0].WRID)
+	})
+}
+
+// TestHeard lets a caller who owns the node take what the bell told of.
+func TestHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard := 0
+		a, _, _, _ := pair(t, options{cfg: Config{Now: bubbleClock(), Doorbells: func(*rvt.Device) { heard++ }}})
+		synctest.Wait()
+		require.NotNil(t, a.n.TryBegin())
+		require.False(t, a.n.Heard())
+		a.n.bell.Rung.Store(1)
+		require.True(t, a.n.Heard())
+		require.False(t, a.n.Heard())
+		a.n.End(SendNow)
+		require.Equal(t, 1, heard)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rvtsim/rvtsim/fabric"
@@ -48,9 +49,21 @@ type Config struct {
 	// more, an acknowledgement may wait for up to a millisecond, if the program's answers
 	// take that long.
 	Pace int
+	// Bell is what the host shares with those who ring without a call; nil: nobody does.
+	Bell *Bell
 	// Manual starts no background goroutine. Whoever made the node must call Progress
 	// often enough, or packets and timers wait.
 	Manual bool
+}
+
+// Bell lets somebody who cannot call the node cheaply, a program from C say, do what
+// [Node.Ring] does. Rung is set to 1 by whoever has put work into the rings of
+// Config.Doorbells, and Napping says whether that is enough. If it is 1 after Rung was set,
+// the program polls, and will see to it when it does so next; should it not, the background
+// goroutine does, at the end of a nap of a millisecond at most. If it is 0 then, Ring must be
+// called. Only sequentially consistent operations may be used.
+type Bell struct {
+	Rung, Napping atomic.Uint32
 }
 
 // Counters is a snapshot of everything that a node counts.

@@ -25,9 +25,8 @@ type Node struct {
 	parks   atomic.Uint64 // Park calls
 	naps    atomic.Uint64
 	told    atomic.Uint64 // batches of events handed on: threads of the program wake up
-	napping atomic.Bool
 	stopped atomic.Bool
-	rung    atomic.Bool   // Ring was called, and no pass has seen to it yet
+	bell    *Bell
 	kick    chan struct{} // ends a nap
 	quit    chan struct{} // closed by Close
 	done    chan struct{} // closed when the background goroutine has ended
@@ -79,7 +78,7 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 	pace := time.Duration(max(cfg.Pace, 1))
 	cfg.Linger *= pace
 	n := &Node{
-		cfg: cfg, now: cfg.Now, port: port, dev: dev,
+		cfg: cfg, now: cfg.Now, port: port, dev: dev, bell: cfg.Bell,
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size+rvt.EmitSlack),
 		arena:  make([]byte, 0, (size+rvt.EmitSlack)*frameBytes(dev.Config().MTU)),
@@ -87,6 +86,9 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 	}
 	if n.now == nil {
 		n.now = Now
+	}
+	if n.bell == nil {
+		n.bell = &Bell{}
 	}
 	n.wait, _ = port.(fabric.Waiter)
 	if !cfg.Manual {
@@ -149,17 +151,27 @@ func (n *Node) Do(f func(d *rvt.Device, now vtime.Time)) error {
 // Ring says that there is work in rings that Config.Doorbells knows of. If somebody
 // else owns the device he sees to it before he is done, so Ring never waits.
 func (n *Node) Ring() {
-	n.rung.Store(true)
+	n.bell.Rung.Store(1)
 	n.answer()
 }
 
 // answer makes the pass that a Ring asked for, unless somebody else is driving: he
 // comes here after he has let go.
 func (n *Node) answer() {
-	for n.rung.Load() && !n.stopped.Load() && n.mu.TryLock() {
+	for n.bell.Rung.Load() != 0 && !n.stopped.Load() && n.mu.TryLock() {
 		n.pass()
 		n.release()
 	}
+}
+
+// Heard takes what a Ring told of, without a pass. It reports whether there was one. The owner
+// calls it, who should End with SendNow then.
+func (n *Node) Heard() bool {
+	if n.bell.Rung.Load() == 0 || n.bell.Rung.Swap(0) == 0 || n.cfg.Doorbells == nil {
+		return false
+	}
+	n.cfg.Doorbells(n.dev)
+	return true
 }
 
 // Urgency says what End does about packets that wait to be sent.

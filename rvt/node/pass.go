@@ -39,7 +39,7 @@ func (n *Node) do(w Work) (worked bool) {
 	n.deferred = 0
 	now := n.now()
 	n.passedAt = now
-	if (n.rung.Load() && n.rung.Swap(false) || w.Doorbells) && n.cfg.Doorbells != nil {
+	if !n.Heard() && w.Doorbells && n.cfg.Doorbells != nil {
 		n.cfg.Doorbells(n.dev)
 	}
 	// What answers are late for may be waiting in the port.

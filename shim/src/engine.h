@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RVTSIM_ENGINE_ABI 2
+#define RVTSIM_ENGINE_ABI 3
 #define RVTSIM_ENGINE_TABLE "rvtsim_engine_table"
 #define RVTSIM_ENGINE_NAME 108 /* longest name of the engine's socket */
 
@@ -36,6 +36,11 @@ struct rvtsim_opened {
 	uint64_t token, bell_offset;
 };
 
+/* How to ring without a call: node.Bell of the engine, which says when that is enough. */
+struct rvtsim_bell {
+	uint32_t rung, napping;
+};
+
 /* What the preload library calls. doorbell, progress and settle never wait. None may be called
  * while the same thread is inside another one, from a signal handler say. */
 struct rvtsim_engine {
@@ -51,6 +56,7 @@ struct rvtsim_engine {
 	void (*progress)(void);
 	void (*settle)(void); /* sends what waits for company */
 	void (*leave)(void);
+	struct rvtsim_bell *bell;
 };
 
 #endif

@@ -131,6 +131,17 @@ int shim_engine_doorbell(int index, uint32_t qp)
 	return r;
 }
 
+/* Tells the engine that there is something in a ring, without entering it. 0: it must be
+ * entered. Nothing here minds a signal handler, nor what it has interrupted. */
+int shim_engine_ring(void)
+{
+	const struct rvtsim_engine *e = engine;
+	if (!e || !__atomic_load_n(&e->bell->napping, __ATOMIC_RELAXED))
+		return 0;
+	__atomic_store_n(&e->bell->rung, 1, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&e->bell->napping, __ATOMIC_SEQ_CST) != 0;
+}
+
 #define STACK_BELOW ((uintptr_t)256 << 10)
 #define STACK_ABOVE ((uintptr_t)1 << 20)
 

@@ -65,9 +65,11 @@
 
 /* The page that begins with the doorbell word also holds, from word GATE_FIRST on, a
  * table by QP handle modulo GATE_WORDS. An entry that holds the handle says that the QP
- * takes sends, so that a doorbell for it needs no answer. */
+ * takes sends, so that a doorbell for it needs no answer. A second table of the same kind,
+ * from word BUSY_FIRST on, says that the QP has sends under way. */
 #define RVTSIM_GATE_FIRST 64
-#define RVTSIM_GATE_WORDS 960
+#define RVTSIM_GATE_WORDS 480
+#define RVTSIM_BUSY_FIRST 544
 
 struct rvtsim_req {
 	uint32_t magic;

@@ -64,6 +64,7 @@ struct ctx {
 	pid_t pid;              /* process that made the connection */
 	_Atomic uint32_t *bell; /* doorbell word, shared with the daemon */
 	_Atomic uint32_t unheard;
+	_Atomic uint32_t waited; /* posts that did not enter the engine */
 	int home;               /* it was opened in the engine of a process, under this index */
 	int index;
 	int sites;              /* the daemon wants to know where calls are made */
@@ -139,6 +140,7 @@ int shim_engine_open(struct rvtsim_opened *o);
 void shim_engine_close(int index);
 int shim_engine_command(int index, int op, uint64_t arg, const void *buf, size_t n, void *out, size_t room, int *files, int *nfiles);
 int shim_engine_doorbell(int index, uint32_t qp);
+int shim_engine_ring(void);
 int shim_engine_progress(void);
 
 /* signals.c */

@@ -145,7 +145,7 @@ func TestExtendedPolling(t *testing.T) {
 func TestOwnPrograms(t *testing.T) {
 	for _, abi := range []string{"rxe", "rvt"} {
 		s := up(t, 1, "--abi", abi)
-		for _, name := range []string{"paths", "descriptors", "forks", "threads", "events", "posting"} {
+		for _, name := range []string{"paths", "descriptors", "forks", "threads", "events", "posting", "streak"} {
 			t.Run(abi+"/"+name, func(t *testing.T) {
 				out, err := s.try("n1", program(t, name))
 				require.NoError(t, err, "%s", out)
