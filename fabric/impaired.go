@@ -154,6 +154,17 @@ func (im *Impaired) Deadline() vtime.Time {
 	return at
 }
 
+// Fetches implements [Fetcher]: as the port below while nothing can happen to a packet.
+func (im *Impaired) Fetches() bool { return im.Held() == 0 && im.idle() && Fetches(im.inner) }
+
+// Ahead implements [Foreseer].
+func (im *Impaired) Ahead(n int) []byte {
+	if f := AheadOf(im.inner); f != nil {
+		return f(n)
+	}
+	return nil
+}
+
 // ReadBatch lets due datagrams out and reads from the port below.
 func (im *Impaired) ReadBatch(dst []Datagram) (int, error) {
 	if im.Held() > 0 {

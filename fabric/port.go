@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/uaccess"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
@@ -32,6 +33,28 @@ type Datagram struct {
 	// the receiver drops the packet. Only fault injection sets it. On read a port
 	// that verifies never delivers such a packet; one that does not leaves it unset.
 	BadICRC bool
+	// Far is payload that is not in Buf yet, on write only: FarLen bytes of this process at
+	// address Far, which belong into Buf behind its headers and end right before the ICRC. The
+	// program may have unmapped them. Only ports that say so ([Fetches]) get such
+	// datagrams; they fetch the payload on its way, or by Fetch.
+	Far    uint64
+	FarLen int // a multiple of crcfold.Block, or 0: all is in Buf
+}
+
+// ErrFar is what WriteBatch returns if a datagram's payload is not where Far says.
+var ErrFar = errors.New("fabric: the payload is not there")
+
+// Fetch puts into Buf what is not there yet. It returns false if it is nowhere.
+func (d *Datagram) Fetch() bool {
+	if d.FarLen == 0 {
+		return true
+	}
+	end := len(d.Buf) - wire.ICRCBytes
+	if !uaccess.Load(d.Buf[end-d.FarLen:end], d.Far) {
+		return false
+	}
+	d.FarLen = 0
+	return true
 }
 
 // Port is a RoCE v2 network port. It moves batches and never blocks. A Port belongs
@@ -83,6 +106,35 @@ type Napper interface {
 	// Nap returns after d or when Wake is called, and looks at nothing that arrives. It
 	// may return early for no reason. d <= 0 returns at once.
 	Nap(d time.Duration) error
+}
+
+// Fetcher is a Port that takes datagrams with payload elsewhere, or would at other times.
+type Fetcher interface {
+	// Fetches reports whether it takes them now. The answer holds until the owner of the
+	// port calls another method than WriteBatch.
+	Fetches() bool
+}
+
+// Fetches reports whether a port takes datagrams now whose payload is elsewhere; see
+// [Datagram.Far].
+func Fetches(p Port) bool {
+	f, ok := p.(Fetcher)
+	return ok && f.Fetches()
+}
+
+// Foreseer is a Port that knows where packets are which ReadBatch is going to deliver.
+type Foreseer interface {
+	// Ahead returns up to n bytes of them, in another call the next ones. They are for
+	// asking the processor for them, not for looking at.
+	Ahead(n int) []byte
+}
+
+// AheadOf returns a port's Ahead, nil if it has none.
+func AheadOf(p Port) func(n int) []byte {
+	if f, ok := p.(Foreseer); ok {
+		return f.Ahead
+	}
+	return nil
 }
 
 // Neighbours is a Port that knows who is on its network.

@@ -20,11 +20,21 @@ func Seal(d *Datagram, local ib.GID, sport, id uint16, known *wire.ICRCPrefixes)
 }
 
 // SealInto is Seal, and copies what is sealed to dst, which is as long as d.Buf, in the same
-// pass.
-func SealInto(dst []byte, d *Datagram, local ib.GID, sport, id uint16, known *wire.ICRCPrefixes) {
+// pass. It returns false if there is payload elsewhere that is not there.
+func SealInto(dst []byte, d *Datagram, local ib.GID, sport, id uint16, known *wire.ICRCPrefixes) bool {
 	body := complete(d, local, sport, id)
-	putICRC(d, known.Of(&d.Path, body).CopyICRC(d.Path.IPID, dst, d.Buf[:body]))
+	prefix := known.Of(&d.Path, body)
+	if d.FarLen > 0 {
+		crc, ok := prefix.LoadICRC(d.Path.IPID, dst[:body], d.Buf[:body-d.FarLen], d.Far)
+		if !ok {
+			return false
+		}
+		putICRC(d, crc)
+	} else {
+		putICRC(d, prefix.CopyICRC(d.Path.IPID, dst, d.Buf[:body]))
+	}
 	copy(dst[body:], d.Buf[body:])
+	return true
 }
 
 // complete completes the path, and returns how many bytes the ICRC covers.

@@ -34,6 +34,17 @@ func NewTap(p Port, sink Sink, reads bool, now func() vtime.Time) *Tap {
 	return &Tap{inner: p, sink: sink, reads: reads, now: now}
 }
 
+// Fetches implements [Fetcher]: a sink sees whole packets.
+func (t *Tap) Fetches() bool { return t.sink == nil && Fetches(t.inner) }
+
+// Ahead implements [Foreseer].
+func (t *Tap) Ahead(n int) []byte {
+	if f := AheadOf(t.inner); f != nil {
+		return f(n)
+	}
+	return nil
+}
+
 // ReadBatch reads from the port below.
 func (t *Tap) ReadBatch(dst []Datagram) (int, error) {
 	n, err := t.inner.ReadBatch(dst)

@@ -3,6 +3,8 @@ package mr
 import (
 	"encoding/binary"
 	"errors"
+
+	"github.com/rvtsim/rvtsim/internal/uaccess"
 )
 
 // Memory is an address space that memory regions are registered in. Addresses are
@@ -29,6 +31,18 @@ type Prober interface {
 	// Writable returns [ErrFault] if one of the addresses may not be written to, and nil if
 	// all may, or if that cannot be found out.
 	Writable(addrs ...uint64) error
+}
+
+// Direct is a Memory whose addresses are those of this process.
+type Direct interface {
+	// Direct reports whether package uaccess may be used on it.
+	Direct() bool
+}
+
+// direct reports whether package uaccess may be used on a Memory.
+func direct(m Memory) bool {
+	d, ok := m.(Direct)
+	return ok && d.Direct()
 }
 
 // Op is one copy between an address in a Memory and a local buffer.
@@ -126,10 +140,17 @@ func (s *Slice) FetchAdd64(addr, add uint64) (uint64, error) {
 	return old, nil
 }
 
+// Direct reports whether a segment's bytes are in this process, at Addr; see [Direct].
+func (s *Seg) Direct() bool { return direct(s.Mem) }
+
 // Batch collects copies and executes them together, in the order they were added,
-// with one Memory call per run of copies in the same Memory. The zero value is ready;
-// it keeps its capacity, so steady use does not allocate.
+// with one Memory call per run of copies in the same Memory, or none if that is [Direct]. The
+// zero value is ready; it keeps its capacity, so steady use does not allocate.
 type Batch struct {
+	// Ahead, if not nil, returns up to n bytes that are going to be written by a later batch.
+	// They are not looked at.
+	Ahead func(n int) []byte
+
 	ops    []Op
 	tags   []uint32
 	runs   []run
@@ -211,6 +232,14 @@ func (b *Batch) execute(write bool) []Fault {
 // executeRun carries out one run; a failing copy is reported and skipped, so that
 // one QP's bad memory does not cost the others theirs.
 func (b *Batch) executeRun(mem Memory, start, end int, write bool) {
+	if direct(mem) {
+		for i := start; i < end; i++ {
+			if !b.touch(&b.ops[i], write) {
+				b.faults = append(b.faults, Fault{b.tags[i], ErrFault})
+			}
+		}
+		return
+	}
 	for start < end {
 		var n int
 		var err error
@@ -228,4 +257,16 @@ func (b *Batch) executeRun(mem Memory, start, end int, write bool) {
 			start++
 		}
 	}
+}
+
+// touch carries out one copy in this process; false after a fault.
+func (b *Batch) touch(o *Op, write bool) bool {
+	if !write {
+		return uaccess.Load(o.Buf, o.Addr)
+	}
+	var ahead []byte
+	if b.Ahead != nil {
+		ahead = b.Ahead(len(o.Buf))
+	}
+	return uaccess.Store(o.Addr, o.Buf, ahead)
 }

@@ -337,6 +337,16 @@ func (o *Outbox) Gather(b *mr.Batch, i int, dst []byte) {
 	b.Spread(o.Segs[p.SegOff:p.SegOff+p.SegLen], dst[:p.Len], uint32(i))
 }
 
+// Direct returns where packet i's payload is in this process, if it is there and in one piece.
+func (o *Outbox) Direct(i int) (addr uint64, ok bool) {
+	p := &o.Packets[i]
+	if p.SegLen != 1 {
+		return 0, false
+	}
+	s := &o.Segs[p.SegOff]
+	return s.Addr, int(s.Len) == p.Len && s.Direct()
+}
+
 // Withhold marks the packets that must not be sent when the payload of packet i cannot be
 // fetched: of READ responses those from i on, since what was asked for before can be answered;
 // of requests, which fail together (see [QP.GatherFault]), all of the QP. It returns the first

@@ -103,6 +103,10 @@ func (d *Device) Counters() *qp.Counters { return &d.env.Ctr }
 // Keys returns the key table, for tests and replays.
 func (d *Device) Keys() *mr.Table { return d.env.Keys }
 
+// SetAhead says where payload is that a later burst brings, for Commit to ask the processor for;
+// see [mr.Batch]. Devices that share their room share it, too.
+func (d *Device) SetAhead(f func(n int) []byte) { d.env.Scatter.Ahead = f }
+
 // Receive takes a packet that arrived over path. The payload must stay untouched until
 // Commit. What is wrong with a packet is counted, never returned as an error; the drop
 // reason is for traces.

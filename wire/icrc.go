@@ -86,21 +86,40 @@ func (p *ICRCPrefix) CopyICRC(id uint16, dst, b []byte) uint32 {
 
 // icrc copies what follows the BTH to dst if there is one.
 func (p *ICRCPrefix) icrc(id uint16, dst, b []byte) uint32 {
-	reg := p.reg
-	if p.v4 {
-		reg ^= idBytes[0][id>>8] ^ idBytes[1][byte(id)]
-	}
 	if len(b) < bthBytes {
-		return icrcFinish(reg, b)
+		return icrcFinish(p.start(id), b)
 	}
-	// The BTH, with ones for its fifth byte.
+	reg := overBTH(p.start(id), b)
+	if dst != nil {
+		return icrcCopyRest(dst[bthBytes:], reg, b[bthBytes:])
+	}
+	return icrcRest(reg, b[bthBytes:])
+}
+
+// start is the register after the UDP header.
+func (p *ICRCPrefix) start(id uint16) uint32 {
+	if !p.v4 {
+		return p.reg
+	}
+	return p.reg ^ idBytes[0][id>>8] ^ idBytes[1][byte(id)]
+}
+
+// overBTH runs the register reg over the BTH that b begins with, with ones for its fifth byte.
+func overBTH(reg uint32, b []byte) uint32 {
 	reg ^= binary.LittleEndian.Uint32(b)
 	reg = slicing[0][b[7]] ^ slicing[1][b[6]] ^ slicing[2][b[5]] ^ slicing[3][0xff] ^
 		slicing[4][reg>>24] ^ slicing[5][byte(reg>>16)] ^ slicing[6][byte(reg>>8)] ^ slicing[7][byte(reg)]
-	if dst != nil {
-		return icrcCopyRest(dst[bthBytes:], update4(reg, b[8:]), b[bthBytes:])
-	}
-	return icrcRest(update4(reg, b[8:]), b[bthBytes:])
+	return update4(reg, b[8:])
+}
+
+// LoadICRC is CopyICRC of a packet of which only the headers are there, from the BTH on, and
+// whose payload, as long as the rest of dst, is at addr of this process; see
+// [crcfold.FoldLoad]. ok is false if not all of the payload is there.
+func (p *ICRCPrefix) LoadICRC(id uint16, dst, headers []byte, addr uint64) (crc uint32, ok bool) {
+	copy(dst, headers)
+	reg := updateShort(overBTH(p.start(id), headers), headers[bthBytes:])
+	reg, ok = crcfold.FoldLoad(dst[len(headers):], reg, addr)
+	return ^reg, ok
 }
 
 // ICRCRaw returns the invariant CRC from captured bytes: l3 is the IP header with

@@ -7,10 +7,12 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/crcfold"
 	"github.com/rvtsim/rvtsim/wire"
 )
 
@@ -239,4 +241,25 @@ func TestSolveIPIDAcceptsOneInTwoToThe16(t *testing.T) {
 	}
 	_, ok := wire.SolveIPID(&path, make([]byte, 70000), 0)
 	require.False(t, ok, "longer than a datagram")
+}
+
+// TestLoadICRC: payload that is fetched on the way gives the same packet.
+func TestLoadICRC(t *testing.T) {
+	if !crcfold.Loads() {
+		t.Log("this processor cannot, and nothing calls it")
+		return
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, head := range []int{12, 16, 28} {
+		for range 20 {
+			path := randomPath(r, r.IntN(2) == 0)
+			b := randomBytes(r, head+256*(1+r.IntN(16)))
+			p := wire.NewICRCPrefix(&path, len(b))
+			dst := make([]byte, len(b))
+			crc, ok := p.LoadICRC(path.IPID, dst, b[:head], uint64(uintptr(unsafe.Pointer(&b[head]))))
+			require.True(t, ok)
+			require.Equal(t, b, dst)
+			require.Equal(t, slowICRC(&path, b), crc)
+		}
+	}
 }

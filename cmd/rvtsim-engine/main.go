@@ -23,6 +23,7 @@ extern struct rvtsim_bell rvtsim_bell;
 static int64_t host_copy(uintptr_t p, int64_t n, int to) { return rvtsim_host.copy((const struct rvtsim_piece *)p, n, to); }
 static int host_compare_swap(uint64_t a, uint64_t c, uint64_t s, uint64_t *old) { return rvtsim_host.compare_swap(a, c, s, old); }
 static int host_fetch_add(uint64_t a, uint64_t v, uint64_t *old) { return rvtsim_host.fetch_add(a, v, old); }
+static int host_landing(uintptr_t s, uintptr_t e, uintptr_t l) { return rvtsim_host.landing(s, e, l); }
 static int host_move(int fd) { return rvtsim_host.move(fd); }
 static void host_forget(int fd) { rvtsim_host.forget(fd); }
 static int host_write_event(int fd, uintptr_t p, size_t n) { return rvtsim_host.write_event(fd, (const void *)p, n); }
@@ -38,8 +39,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/crcfold"
 	"github.com/rvtsim/rvtsim/internal/daemon"
 	"github.com/rvtsim/rvtsim/internal/fdspace"
+	"github.com/rvtsim/rvtsim/internal/uaccess"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/rvt/node"
 	"github.com/rvtsim/rvtsim/uverbs"
@@ -52,12 +55,29 @@ var engine *daemon.Engine
 
 // here is the memory of this process. What is not there ends a copy with an error, for
 // the preload library catches the fault.
-type here struct{}
+type here struct {
+	guarded bool // also in the engine's own code
+}
 
 var (
 	_ mr.Memory = (*here)(nil)
 	_ mr.Prober = (*here)(nil)
+	_ mr.Direct = (*here)(nil)
 )
+
+// newHere names the engine's own code that touches the program's memory to the preload library.
+func newHere() *here {
+	for _, guard := range []func() (start, end, landing uintptr){uaccess.Guard, crcfold.Guard} {
+		start, end, landing := guard()
+		if start == 0 || C.host_landing(C.uintptr_t(start), C.uintptr_t(end), C.uintptr_t(landing)) != 0 {
+			return &here{}
+		}
+	}
+	return &here{guarded: true}
+}
+
+// Direct implements mr.Direct.
+func (h *here) Direct() bool { return h.guarded }
 
 func (*here) ReadV(ops []mr.Op) (int, error)  { return copyV(ops, 0) }
 func (*here) WriteV(ops []mr.Op) (int, error) { return copyV(ops, 1) }
@@ -133,7 +153,7 @@ func errnoOf(err error) C.int {
 func engineStart(grant unsafe.Pointer, n C.size_t, socket, port C.int, name *C.char) C.int {
 	fdspace.Set(place{})
 	uverbs.WriteEvent = writeEvent
-	e, err := daemon.StartEngine(C.GoBytes(grant, C.int(n)), int(socket), int(port), &here{}, (*node.Bell)(unsafe.Pointer(&C.rvtsim_bell)))
+	e, err := daemon.StartEngine(C.GoBytes(grant, C.int(n)), int(socket), int(port), newHere(), (*node.Bell)(unsafe.Pointer(&C.rvtsim_bell)))
 	if err != nil {
 		return errnoOf(err)
 	}

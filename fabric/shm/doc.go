@@ -22,6 +22,12 @@
 // slow loses nothing. If the reader takes nothing for some time it is taken to be stopped
 // or dead, and what is for it is lost, as by a socket whose buffer is full, until it goes on.
 //
+//
+// # Payload elsewhere
+//
+// Payload that is still in the program's memory is copied into the ring while its ICRC is
+// computed. If some of it is gone the record is taken back before the reader can see it.
+//
 // # Sleeping
 //
 // A reader that is about to sleep says so in its inbox and then looks at its lanes once

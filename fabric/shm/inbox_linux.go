@@ -27,7 +27,8 @@ type Inbox struct {
 	fresh []*inLane // those that somebody has begun to write to
 	seen  uint32    // inboxHeader.changes, as both know it
 	has   [Lanes / 64]uint64
-	turn  int // the lane that is read first next time
+	turn  int     // the lane that is read first next time
+	last  *inLane // the lane that was read last
 	maps  [][]byte
 }
 
@@ -36,6 +37,8 @@ type inLane struct {
 	head   *laneHeader
 	ring   []byte
 	at     uint64      // end of what was delivered
+	tail   uint64      // end of what may be, as last seen
+	asked  uint64      // end of what the processor was asked for
 	broken atomic.Bool // its indices made no sense
 }
 
@@ -165,6 +168,7 @@ func (in *Inbox) read(dst []fabric.Datagram, known *wire.ICRCPrefixes, c *fabric
 	for i := range in.lanes {
 		l := in.lanes[(in.turn+i)%len(in.lanes)]
 		n += l.read(dst[n:], known, c)
+		in.last = l
 		if n == len(dst) {
 			break
 		}
@@ -179,6 +183,7 @@ func (l *inLane) read(dst []fabric.Datagram, known *wire.ICRCPrefixes, c *fabric
 		return 0
 	}
 	tail := l.head.tail.Load()
+	l.tail = tail
 	if tail-l.at > laneBytes || tail%recordAlign != 0 || l.at%recordAlign != 0 {
 		l.broken.Store(true)
 		c.RxTooShort++
@@ -204,14 +209,42 @@ func (l *inLane) read(dst []fabric.Datagram, known *wire.ICRCPrefixes, c *fabric
 		}
 		b := l.ring[at : at+recordHead+int(size)]
 		l.at += uint64(recordBytes(int(size)))
-		if ahead := min(tail-l.at, recordHead+prefetchBytes, laneBytes-l.at%laneBytes); ahead > 0 {
-			prefetch.Bytes(unsafe.Pointer(&l.ring[l.at%laneBytes]), int(ahead))
+		if next := l.ahead(int(l.at + recordHead + prefetchBytes - max(l.asked, l.at))); len(next) > 0 {
+			prefetch.Bytes(unsafe.Pointer(&next[0]), len(next))
 		}
 		if l.accept(b, &dst[n], known, c) {
 			n++
 		}
 	}
 	return n
+}
+
+// ahead returns up to n bytes that were not delivered yet, nor returned before: the processor is
+// to be asked for them. In the ring there may be anything.
+func (l *inLane) ahead(n int) []byte {
+	l.asked = max(l.asked, l.at)
+	if at := l.asked % laneBytes; at >= usualBytes && l.at%laneBytes < usualBytes {
+		l.asked += laneBytes - at // there the writer goes on, most times
+	}
+	if l.asked >= l.tail {
+		l.tail = l.head.tail.Load()
+	}
+	at := l.asked % laneBytes
+	n = min(n, int(min(l.tail-l.asked, laneBytes)), int(laneBytes-at))
+	if n <= 0 || l.tail < l.asked {
+		return nil
+	}
+	n = min((n+recordAlign-1)&^(recordAlign-1), int(laneBytes-at))
+	l.asked += uint64(n)
+	return l.ring[at : at+uint64(n)]
+}
+
+// ahead is that of the lane that was read last.
+func (in *Inbox) ahead(n int) []byte {
+	if in.last == nil {
+		return nil
+	}
+	return in.last.ahead(n)
 }
 
 // accept checks one record and counts it.

@@ -113,6 +113,9 @@ func (l *Lane) reserve(n int) []byte {
 	return l.ring[at : at+need]
 }
 
+// giveBack takes back the room that reserve returned last, for a packet of n bytes.
+func (l *Lane) giveBack(n int) { l.tail -= uint64(recordBytes(n)) }
+
 // room reports whether n more bytes fit. A reader that has taken more than there was is
 // not believed.
 func (l *Lane) room(n uint64) bool {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/crcfold"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
@@ -61,8 +62,10 @@ type waitState struct {
 }
 
 var (
-	_ fabric.Port   = (*Port)(nil)
-	_ fabric.Napper = (*Port)(nil)
+	_ fabric.Port     = (*Port)(nil)
+	_ fabric.Napper   = (*Port)(nil)
+	_ fabric.Fetcher  = (*Port)(nil)
+	_ fabric.Foreseer = (*Port)(nil)
 )
 
 // New puts an inbox beside sockets. sport is their UDP port, and clock the one that their
@@ -208,9 +211,9 @@ func (p *Port) WriteBatch(src []fabric.Datagram) (int, error) {
 		var k int
 		var err error
 		if l == nil {
-			k, err = p.Sockets.WriteBatch(src[n:end])
+			k, err = p.writeSockets(src[n:end])
 		} else {
-			k = p.send(l, src[n:end])
+			k, err = p.send(l, src[n:end])
 		}
 		n += k
 		if err != nil || n < end {
@@ -220,22 +223,46 @@ func (p *Port) WriteBatch(src []fabric.Datagram) (int, error) {
 	return len(src), nil
 }
 
+// writeSockets writes to the sockets, which want all payload in place.
+func (p *Port) writeSockets(src []fabric.Datagram) (int, error) {
+	for i := range src {
+		if !src[i].Fetch() {
+			n, err := p.Sockets.WriteBatch(src[:i])
+			if n == i && err == nil {
+				err = fabric.ErrFar
+			}
+			return n, err
+		}
+	}
+	return p.Sockets.WriteBatch(src)
+}
+
+// Fetches implements fabric.Fetcher: what goes by a lane is fetched with its ICRC in one pass.
+func (p *Port) Fetches() bool { return len(*p.lanes.Load()) > 0 && crcfold.Loads() }
+
+// Ahead implements fabric.Foreseer.
+func (p *Port) Ahead(n int) []byte { return p.inbox.ahead(n) }
+
 // send writes to a lane and returns how many packets were taken, that is written or lost.
-func (p *Port) send(l *Lane, src []fabric.Datagram) (n int) {
+func (p *Port) send(l *Lane, src []fabric.Datagram) (n int, err error) {
 	l.rewind()
 	local := p.LocalGID()
 	for n < len(src) {
-		b := l.reserve(len(src[n].Buf))
+		d := &src[n]
+		b := l.reserve(len(d.Buf))
 		if b == nil {
 			break
 		}
-		d := &src[n]
-		fabric.SealInto(b[recordHead:recordHead+len(d.Buf)], d, local, p.sport, 0, &p.txKnown)
+		if !fabric.SealInto(b[recordHead:recordHead+len(d.Buf)], d, local, p.sport, 0, &p.txKnown) {
+			l.giveBack(len(d.Buf))
+			err = fabric.ErrFar
+			break
+		}
 		putRecord(b, d)
 		n++
 	}
 	l.publish()
-	if n < len(src) {
+	if n < len(src) && err == nil {
 		if !l.Gone() && !l.full(p.clock()) {
 			p.counters.TxBackpressure++
 			p.blocked.Store(true)
@@ -247,7 +274,7 @@ func (p *Port) send(l *Lane, src []fabric.Datagram) (n int) {
 	for i := range src[:n] {
 		p.counters.TxBytes += uint64(len(src[i].Buf))
 	}
-	return n
+	return n, err
 }
 
 // Wait implements fabric.Waiter.

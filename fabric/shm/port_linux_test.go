@@ -1,10 +1,13 @@
 package shm
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
+	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/crcfold"
 	"github.com/rvtsim/rvtsim/vtime"
 	"github.com/rvtsim/rvtsim/wire"
 )
@@ -490,4 +494,75 @@ func FuzzHostileLane(f *testing.F) {
 		_, err = a.WriteBatch([]fabric.Datagram{packet(b, 1<<16, 4096, 1)})
 		require.NoError(t, err)
 	})
+}
+
+// TestPayloadElsewhere: a port with lanes fetches payload from where it lies, for lanes and
+// sockets, and what arrives is the same.
+func TestPayloadElsewhere(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	require.False(t, a.Fetches(), "without a lane nothing is gained")
+	l := a.connect(t, b, 3, 0)
+	if !crcfold.Loads() {
+		require.False(t, a.Fetches())
+		t.Log("this processor cannot; only that is tested")
+		return
+	}
+	require.True(t, a.Fetches())
+	var src, want []fabric.Datagram
+	for i, seat := range []uint32{3, 4, 3} {
+		d := packet(b, seat<<16|17, 1024, byte(i))
+		want = append(want, fabric.Datagram{Path: d.Path, Buf: bytes.Clone(d.Buf)})
+		far := bytes.Clone(d.Buf[12 : 12+1024])
+		t.Cleanup(func() { runtime.KeepAlive(far) })
+		clear(d.Buf[12:])
+		d.Far, d.FarLen = uint64(uintptr(unsafe.Pointer(&far[0]))), len(far)
+		src = append(src, d)
+	}
+	n, err := a.WriteBatch(src)
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	body := 12 + 1024
+	require.Len(t, a.sockets.sent, 1)
+	require.Equal(t, want[1].Buf[:body], a.sockets.sent[0].Buf[:body])
+	got := b.read(t, 8)
+	require.Len(t, got, 2)
+	require.Equal(t, want[0].Buf[:body], got[0].Buf[:body])
+	require.Equal(t, want[2].Buf[:body], got[1].Buf[:body])
+
+	before := *l
+	require.NotNil(t, l.reserve(100))
+	l.giveBack(100)
+	require.Equal(t, before.tail, l.tail)
+}
+
+// TestAhead: what is asked for ahead is what was written and not delivered, each byte once,
+// and whatever the indices say it is in the ring.
+func TestAhead(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	require.Nil(t, b.Ahead(100))
+	a.connect(t, b, 1, 0)
+	b.read(t, 1)
+	require.Nil(t, b.Ahead(100), "nothing was written")
+	var src []fabric.Datagram
+	for i := range 10 {
+		src = append(src, packet(b, 1<<16, 1000, byte(i)))
+	}
+	_, err := a.WriteBatch(src)
+	require.NoError(t, err)
+	require.Len(t, b.read(t, 1), 1)
+	l := b.inbox.last
+	begin := l.asked
+	n := 0
+	for p := b.Ahead(100); p != nil; p = b.Ahead(100) {
+		require.Equal(t, &l.ring[begin+uint64(n)], &p[0])
+		n += len(p)
+	}
+	require.Equal(t, l.tail, begin+uint64(n))
+
+	for _, tail := range []uint64{0, 1, l.at + laneBytes, 1 << 40, ^uint64(0)} {
+		l.head.tail.Store(tail)
+		for range 1000 {
+			b.Ahead(5000)
+		}
+	}
 }

@@ -46,7 +46,7 @@ var pureStd = []string{
 }
 
 // leaves may be imported by every package but each other.
-var leaves = []string{"vtime", "internal/invariants", "internal/crcfold"}
+var leaves = []string{"vtime", "internal/invariants", "internal/crcfold", "internal/uaccess"}
 
 // testsOnly are modules that only tests may use, and why.
 var testsOnly = map[string]string{
@@ -71,6 +71,8 @@ var table = []Rule{
 		Reason: "imported by every pure package, so it may depend on none"},
 	{Package: "internal/crcfold", Kind: Shell,
 		Reason: "arithmetic in assembly, which asks the processor what it can; the answer never depends on that"},
+	{Package: "internal/uaccess", Kind: Shell,
+		Reason: "copies in assembly, which a fault ends; what they copy never depends on that"},
 
 	// The core.
 	{Package: "ib", Kind: Pure,

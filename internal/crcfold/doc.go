@@ -10,6 +10,8 @@
 // its lower one times x^(D-32) mod P, bits reflected.
 package crcfold
 
+import "unsafe"
+
 // Block is the unit of what is folded, in bytes.
 const Block = 256
 
@@ -28,5 +30,20 @@ func FoldCopy(dst []byte, reg uint32, b []byte) (after uint32, n int) {
 	if n = len(b) &^ (Block - 1); n == 0 || !can {
 		return reg, 0
 	}
-	return foldCopy(&dst[:n][0], reg, &b[0], n), n
+	after, ok := foldCopy(&dst[:n][0], reg, uintptr(unsafe.Pointer(&b[0])), n)
+	if !ok {
+		panic("crcfold: the copy met memory that is not there")
+	}
+	return after, n
+}
+
+// Loads reports whether FoldLoad can be used.
+func Loads() bool { return can }
+
+// FoldLoad is FoldCopy from addr, where the program may have unmapped its memory: ok is false if
+// not all of it is there, and then dst has any of it. len(dst) is a positive multiple of Block. The
+// register is that of what dst has, even if the program writes there at the same time. A fault
+// ends like this only if whoever catches them knows [Guard].
+func FoldLoad(dst []byte, reg uint32, addr uint64) (after uint32, ok bool) {
+	return foldCopy(&dst[0], reg, uintptr(addr), len(dst)/Block*Block)
 }

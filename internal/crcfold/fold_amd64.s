@@ -123,8 +123,10 @@ test:
 	MOVL AX, ret+24(FP)
 	RET
 
-// func foldCopy(dst *byte, reg uint32, p *byte, n int) uint32
-TEXT ·foldCopy(SB), NOSPLIT, $0-36
+// func foldCopy(dst *byte, reg uint32, p uintptr, n int) (after uint32, ok bool)
+//
+// It has no frame, so that foldCopyFault finds the stack as it was at the call.
+TEXT ·foldCopy(SB), NOSPLIT|NOFRAME, $0-37
 	MOVQ dst+0(FP), DX
 	MOVL reg+8(FP), AX
 	MOVQ p+16(FP), SI
@@ -145,5 +147,22 @@ test:
 	SUBQ $256, CX
 	JA   next
 	END
-	MOVL AX, ret+32(FP)
+	MOVL AX, after+32(FP)
+	MOVB $1, ok+36(FP)
+	RET
+
+// func foldCopyFault(dst *byte, reg uint32, p uintptr, n int) (after uint32, ok bool)
+TEXT ·foldCopyFault(SB), NOSPLIT|NOFRAME, $0-37
+	VZEROUPPER
+	MOVL $0, after+32(FP)
+	MOVB $0, ok+36(FP)
+	RET
+
+// func Guard() (start, end, landing uintptr)
+TEXT ·Guard(SB), NOSPLIT, $0-24
+	LEAQ ·foldCopy(SB), AX
+	MOVQ AX, start+0(FP)
+	LEAQ ·foldCopyFault(SB), AX
+	MOVQ AX, end+8(FP)
+	MOVQ AX, landing+16(FP)
 	RET

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -38,6 +39,13 @@ func TestFold(t *testing.T) {
 		again, k := FoldCopy(dst[skew:], reg, at)
 		require.Equal(t, n, k)
 		require.Equal(t, b[:n], dst[skew:skew+n])
+		if n > 0 {
+			clear(dst[skew : skew+n])
+			loaded, ok := FoldLoad(dst[skew:skew+n], reg, uint64(uintptr(unsafe.Pointer(&at[0]))))
+			require.True(t, ok)
+			require.Equal(t, after, loaded)
+			require.Equal(t, b[:n], dst[skew:skew+n])
+		}
 		require.Equal(t, bytes.Repeat([]byte{0xa5}, len(b)+1-n), dst[skew+n:])
 		require.Equal(t, crc32.Update(^reg, crc32.IEEETable, b[:n]), ^after)
 		require.Equal(t, after, again)
@@ -113,4 +121,12 @@ func BenchmarkFold(b *testing.B) {
 			crc32.Update(0, crc32.IEEETable, src)
 		}
 	})
+}
+
+// TestGuard: what is guarded is one small piece of code, and a fault goes on behind it.
+func TestGuard(t *testing.T) {
+	start, end, landing := Guard()
+	require.Less(t, end-start, uintptr(2048))
+	require.GreaterOrEqual(t, landing, end)
+	require.Equal(t, start == 0, landing == 0)
 }

@@ -91,6 +91,7 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 		n.bell = &Bell{}
 	}
 	n.wait, _ = port.(fabric.Waiter)
+	dev.SetAhead(fabric.AheadOf(port))
 	if !cfg.Manual {
 		go n.run()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/swqe"
 	"github.com/rvtsim/rvtsim/vtime"
+	"github.com/rvtsim/rvtsim/wire"
 )
 
 const bufBase = 0x10000
@@ -293,6 +294,78 @@ func TestGatherFault(t *testing.T) {
 	wc := a.poll()
 	require.Len(t, wc, 1)
 	require.NotEqual(t, ib.WCSuccess, wc[0].Status)
+}
+
+// here is memory of this process, of which the second half is gone; distant is a port that
+// fetches from it.
+type here struct{ *mr.Slice }
+
+func (here) Direct() bool { return true }
+
+type distant struct {
+	fabric.Port
+	buf     []byte
+	fetched int
+}
+
+func (*distant) Fetches() bool { return true }
+
+func (p *distant) WriteBatch(src []fabric.Datagram) (int, error) {
+	for i := range src {
+		d := &src[i]
+		if d.FarLen > 0 {
+			if at := d.Far - bufBase; at < 1<<19 {
+				copy(d.Buf[len(d.Buf)-wire.ICRCBytes-d.FarLen:], p.buf[at:][:d.FarLen])
+				p.fetched++
+			} else {
+				n, _ := p.Port.WriteBatch(src[:i])
+				return n, fabric.ErrFar
+			}
+		}
+	}
+	return p.Port.WriteBatch(src)
+}
+
+// TestPortFetches: what the port can fetch itself is left to it. Of a message whose memory is
+// gone in the middle the peer sees no end, and its queue pair lives.
+func TestPortFetches(t *testing.T) {
+	var far *distant
+	o := manual
+	o.wrap = func(p fabric.Port) fabric.Port {
+		if far == nil {
+			far = &distant{Port: p}
+			return far
+		}
+		return p
+	}
+	o.mem = func(b []byte) mr.Memory {
+		if far.buf == nil {
+			far.buf = b
+			return &here{mr.NewSlice(bufBase, b)}
+		}
+		return mr.NewSlice(bufBase, b)
+	}
+	a, b, qa, qb := pair(t, o)
+	for i := range a.buf {
+		a.buf[i] = byte(i * 7)
+	}
+	a.send(qa, a.write(1, b, 40<<10))
+	settle(a, b)
+	require.Equal(t, 40, far.fetched)
+	require.Equal(t, a.buf[:40<<10], b.buf[:40<<10])
+	require.Equal(t, ib.WCSuccess, a.poll()[0].Status)
+
+	bad := a.write(2, b, 8<<10)
+	bad.SGL = a.sge(1<<19-4<<10, 8<<10)
+	a.send(qa, bad)
+	settle(a, b)
+	require.Equal(t, 44, far.fetched)
+	require.Equal(t, ib.StateErr, qa.State)
+	require.Equal(t, ib.StateRTS, qb.State)
+	wc := a.poll()
+	require.Len(t, wc, 1)
+	require.Equal(t, ib.WCLocProtErr, wc[0].Status)
+	require.NotZero(t, a.n.Counters().Node.GatherFaults)
 }
 
 // TestGatherFaultOfReads: the memory behind the second of three READs is gone. The first is

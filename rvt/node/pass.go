@@ -6,6 +6,7 @@ import (
 
 	"github.com/rvtsim/rvtsim/fabric"
 	"github.com/rvtsim/rvtsim/ib"
+	"github.com/rvtsim/rvtsim/internal/crcfold"
 	"github.com/rvtsim/rvtsim/mr"
 	"github.com/rvtsim/rvtsim/rvt"
 	"github.com/rvtsim/rvtsim/vtime"
@@ -168,12 +169,13 @@ func (n *Node) emit(now vtime.Time) (sent bool) {
 		n.out.Reset()
 		more := n.dev.EmitTrains(now, &n.out, n.budget.packets)
 		n.build()
-		n.dev.Commit(now) // the payload is in the arena
 		if n.txHead < len(n.tx) {
 			before := n.txHead
 			n.flush()
 			sent = sent || n.txHead > before
 		}
+		n.fetchRest()
+		n.dev.Commit(now) // the payload is in the arena, or on its way
 		if !more {
 			return sent
 		}
@@ -182,13 +184,14 @@ func (n *Node) emit(now vtime.Time) (sent bool) {
 }
 
 // build lays the packets of the outbox out in the arena and fetches their payload, all
-// of it with one gather.
+// of it with one gather, except for what the port can fetch itself.
 func (n *Node) build() {
 	n.arena, n.tx, n.txHead = n.arena[:0], n.tx[:0], 0
 	if len(n.out.Packets) == 0 {
 		return
 	}
 	n.acksLast()
+	fetches := fabric.Fetches(n.port)
 	for i := range n.out.Packets {
 		p := &n.out.Packets[i]
 		p.Pkt.Pad = wire.PadFor(p.Len)
@@ -202,9 +205,12 @@ func (n *Node) build() {
 		h := len(b)
 		b = b[:h+p.Len+int(p.Pkt.Pad)+wire.ICRCBytes]
 		clear(b[h+p.Len:])
-		n.out.Gather(&n.gather, i, b[h:h+p.Len])
 		n.arena = n.arena[:start+len(b)]
-		n.tx = append(n.tx, fabric.Datagram{Path: p.Path, Buf: b})
+		d := fabric.Datagram{Path: p.Path, Buf: b}
+		if !fetches || !n.leave(&d, i) {
+			n.out.Gather(&n.gather, i, b[h:h+p.Len])
+		}
+		n.tx = append(n.tx, d)
 	}
 	n.budget.learn(len(n.arena), len(n.tx))
 	if n.gather.Len() > 0 {
@@ -214,6 +220,34 @@ func (n *Node) build() {
 	}
 }
 
+// leave leaves it to the port to fetch the payload of packet i, if that can be. Packets that leave
+// before one whose memory is gone cannot be withheld with it then. Only RC bears that: its peer
+// sees a message that does not end. Messages of the others would count as failed.
+func (n *Node) leave(d *fabric.Datagram, i int) bool {
+	p := &n.out.Packets[i]
+	if p.Len == 0 || p.Len%crcfold.Block != 0 || p.Pkt.Opcode.Transport() != ib.TransportRC {
+		return false
+	}
+	addr, ok := n.out.Direct(i)
+	if ok {
+		d.Far, d.FarLen = addr, p.Len
+	}
+	return ok
+}
+
+// fetchRest fetches the payload of frames that the port had no room for: from here on their
+// memory may change.
+func (n *Node) fetchRest() {
+	for i := n.txHead; i < len(n.tx); i++ {
+		if d := &n.tx[i]; d.Buf != nil && !d.Fetch() {
+			n.lost(i)
+		}
+	}
+}
+
+// lost withholds frame i, whose payload could not be fetched.
+func (n *Node) lost(i int) { n.withhold([]mr.Fault{{Tag: uint32(i), Err: mr.ErrFault}}) }
+
 // withhold takes back packets of queue pairs whose memory could not be read, and tells these.
 func (n *Node) withhold(faults []mr.Fault) {
 	for i := range faults {
@@ -222,7 +256,7 @@ func (n *Node) withhold(faults []mr.Fault) {
 	// Packets and frames correspond only as long as none has been taken out, so the
 	// frames stay and lose their buffer; flush passes over them.
 	for i := range n.out.Packets {
-		if n.out.Packets[i].Withheld {
+		if n.out.Packets[i].Withheld && n.tx[i].Buf != nil {
 			n.tx[i].Buf = nil
 			n.stats.GatherFaults++
 		}
@@ -239,6 +273,10 @@ func (n *Node) flush() {
 		case d.Buf == nil:
 			n.txHead++
 		case n.isOwn(d):
+			if !d.Fetch() {
+				n.lost(n.txHead)
+				continue
+			}
 			if n.loop.push(&d.Path, d.Buf) {
 				n.stats.Loopback++
 				n.txHead++
@@ -278,6 +316,8 @@ func (n *Node) write(k int) bool {
 		n.fail(err)
 		n.txHead = len(n.tx)
 		return false
+	case errors.Is(err, fabric.ErrFar):
+		n.lost(n.txHead)
 	case err != nil:
 		// The port refuses the next one; a network would have lost it.
 		n.stats.TxRefused++

@@ -24,6 +24,9 @@ struct rvtsim_host {
 	/* Copies pieces between engine and program, in order; returns how many. Memory that
 	 * is not there ends it. */
 	int64_t (*copy)(const struct rvtsim_piece *p, int64_t n, int to_program);
+	/* Names code of the engine, from start up to end, that touches the program's memory: after a
+	 * fault it goes on at landing, with all registers as they were. -1 if that cannot be. */
+	int (*landing)(uintptr_t start, uintptr_t end, uintptr_t landing);
 	/* 0, or -1 if the memory is not there. */
 	int (*compare_swap)(uint64_t addr, uint64_t compare, uint64_t swap, uint64_t *old);
 	int (*fetch_add)(uint64_t addr, uint64_t add, uint64_t *old);

@@ -280,6 +280,7 @@ static const struct rvtsim_host host = {
 	.move = move_fd,
 	.forget = forget_fd,
 	.copy = shim_copy,
+	.landing = shim_landing,
 	.compare_swap = shim_compare_swap,
 	.fetch_add = shim_fetch_add,
 	.write_event = write_event,

@@ -151,6 +151,7 @@ struct shim_actions {
 void shim_actions_save(struct shim_actions *a);
 void shim_actions_restore(const struct shim_actions *a, int running);
 int64_t shim_copy(const struct rvtsim_piece *p, int64_t n, int to_program);
+int shim_landing(uintptr_t start, uintptr_t end, uintptr_t landing);
 int shim_compare_swap(uint64_t addr, uint64_t compare, uint64_t swap, uint64_t *old);
 int shim_fetch_add(uint64_t addr, uint64_t add, uint64_t *old);
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <ucontext.h>
 
 #include "engine.h"
 
@@ -67,9 +68,51 @@ static void pass_on(int sig, siginfo_t *si, void *uc)
 		a.sa_handler(sig);
 }
 
+/* The engine's own code that touches the program's memory. */
+static struct {
+	uintptr_t start, end, landing;
+} guards[4];
+static _Atomic int nguards;
+
+int shim_landing(uintptr_t start, uintptr_t end, uintptr_t landing)
+{
+#ifdef __x86_64__
+	int n = nguards;
+	if (n == sizeof guards / sizeof guards[0] || start >= end)
+		return -1;
+	guards[n].start = start;
+	guards[n].end = end;
+	guards[n].landing = landing;
+	nguards = n + 1;
+	return 0;
+#else
+	(void)start, (void)end, (void)landing;
+	return -1;
+#endif
+}
+
+/* Leads a fault of the engine's own code to where that wants it. */
+static int land(void *context)
+{
+#ifdef __x86_64__
+	ucontext_t *uc = context;
+	uintptr_t at = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
+	for (int i = 0; i < nguards; i++)
+		if (at >= guards[i].start && at < guards[i].end) {
+			uc->uc_mcontext.gregs[REG_RIP] = (greg_t)guards[i].landing;
+			return 1;
+		}
+#else
+	(void)context;
+#endif
+	return 0;
+}
+
 static void on_fault(int sig, siginfo_t *si, void *uc)
 {
 	uint64_t at = (uintptr_t)si->si_addr;
+	if (si->si_code > 0 && land(uc))
+		return;
 	if (copying.back && (si->si_code == SI_KERNEL || (si->si_code > 0 && at - copying.addr < copying.len)))
 		siglongjmp(*copying.back, 1);
 	pass_on(sig, si, uc);

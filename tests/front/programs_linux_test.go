@@ -131,6 +131,18 @@ func TestGuest(t *testing.T) {
 	s.empty()
 }
 
+// TestMemoryGoes: memory that a program unmaps while its peer's messages or its own need it, at
+// the beginning, in the middle and at the end of a message, fails the queue pairs that use it
+// and nothing else, between two engines by whatever way packets go.
+func TestMemoryGoes(t *testing.T) {
+	prog := program(t, "gone")
+	for _, wire := range []string{"memory", "udp"} {
+		s := up(t, 1, "--wire", wire)
+		s.run("n1", prog)
+		s.empty()
+	}
+}
+
 // TestExtendedPolling: a program that polls by ibv_start_poll drives its engine as well.
 func TestExtendedPolling(t *testing.T) {
 	prog := []string{program(t, "extended")}
