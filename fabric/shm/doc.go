@@ -22,6 +22,8 @@
 // slow loses nothing. If the reader takes nothing for some time it is taken to be stopped
 // or dead, and what is for it is lost, as by a socket whose buffer is full, until it goes on.
 //
+// READ responses, which no window bounds, wait a little earlier, as long as the reader takes
+// some now and then: what is under way stays in the caches.
 //
 // # Payload elsewhere
 //

@@ -12,9 +12,14 @@ import (
 	"github.com/rvtsim/rvtsim/vtime"
 )
 
-// patience is how long a lane may be full, with nothing taken out of it, until what is for
-// it is lost. A reader that wants its processor back after a while has it by then.
-const patience = 50 * time.Millisecond
+const (
+	// patience is how long a lane may be full, with nothing taken out of it, until what is for
+	// it is lost. A reader that wants its processor back after a while has it by then.
+	patience = 50 * time.Millisecond
+	// spillAfter is how long READ responses wait for a reader that takes nothing, until they
+	// may fill the ring.
+	spillAfter = 100 * time.Microsecond
+)
 
 // Lane is the writing side of one lane of another program's inbox.
 type Lane struct {
@@ -26,6 +31,7 @@ type Lane struct {
 
 	tail, shown uint64     // written so far, published so far
 	taken       uint64     // laneHeader.head, as last seen
+	gap, gapEnd uint64     // the last piece that was left unused: how long, and where it ends
 	fullSince   vtime.Time // 0: it was not full
 }
 
@@ -80,6 +86,7 @@ func (l *Lane) Close() {
 // rewind goes back to the start of the ring if the reader has taken everything.
 func (l *Lane) rewind() {
 	if at := l.tail % laneBytes; at > rewindBytes && l.head.head.Load() == l.tail {
+		l.taken = l.tail
 		l.skip(at)
 	}
 }
@@ -87,7 +94,9 @@ func (l *Lane) rewind() {
 // skip leaves the rest of the ring unused.
 func (l *Lane) skip(at uint64) {
 	binary.LittleEndian.PutUint32(l.ring[at:], skip)
-	l.tail += laneBytes - at
+	l.gap = laneBytes - at
+	l.tail += l.gap
+	l.gapEnd = l.tail
 }
 
 // reserve returns the room for a packet of n bytes and the headers around it, or nil if
@@ -122,10 +131,38 @@ func (l *Lane) room(n uint64) bool {
 	if l.tail-l.taken+n <= laneBytes {
 		return true
 	}
+	l.look()
+	return l.tail-l.taken+n <= laneBytes
+}
+
+// look finds out what the reader has taken.
+func (l *Lane) look() {
 	if h := l.head.head.Load(); l.tail-h <= laneBytes && h != l.taken {
 		l.taken, l.fullSince = h, 0
 	}
-	return l.tail-l.taken+n <= laneBytes
+}
+
+// unread is how many bytes of packets the reader has not taken, as last seen.
+func (l *Lane) unread() uint64 {
+	n := l.tail - l.taken
+	if l.taken < l.gapEnd { // there is never more than one gap before the tail
+		n -= min(n, l.gap)
+	}
+	return n
+}
+
+// crowded reports whether a READ response of n bytes has to wait for its reader, so that what is
+// under way stays in the caches: no window bounds READ responses. A reader that does not run gets
+// all that there is room for.
+func (l *Lane) crowded(n int, clock func() vtime.Time) bool {
+	need := uint64(recordBytes(n))
+	if l.unread()+need <= readBytes {
+		return false
+	}
+	if l.look(); l.unread()+need <= readBytes {
+		return false
+	}
+	return l.waits(clock()) <= spillAfter
 }
 
 // publish shows what was written, and wakes the reader if it sleeps.
@@ -142,9 +179,12 @@ func (l *Lane) publish() {
 }
 
 // full decides what becomes of packets that there is no room for: wait, or lose them.
-func (l *Lane) full(now vtime.Time) (lose bool) {
+func (l *Lane) full(now vtime.Time) (lose bool) { return l.waits(now) > patience }
+
+// waits is how long packets have been waiting for a reader that has taken nothing meanwhile.
+func (l *Lane) waits(now vtime.Time) time.Duration {
 	if l.fullSince == 0 {
 		l.fullSince = max(now, 1)
 	}
-	return now.Sub(l.fullSince) > patience
+	return now.Sub(l.fullSince)
 }

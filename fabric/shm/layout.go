@@ -36,6 +36,9 @@ const (
 	// usualBytes is how much of a ring is used as long as it is enough, so that it stays in
 	// the caches: more than the window of one queue pair.
 	usualBytes = 640 << 10
+	// readBytes is how many bytes of a ring READ responses use as long as their reader takes
+	// some now and then. No window bounds them: their responder fills whatever there is.
+	readBytes = 320 << 10
 	// rewindBytes is how far into a ring a writer goes on if its reader has taken everything.
 	// Then it goes back to the start, which is in the caches, and leaves the rest untouched.
 	rewindBytes = 128 << 10
@@ -70,6 +73,12 @@ func inboxHeaderOf(b []byte) *inboxHeader { return (*inboxHeader)(unsafe.Pointer
 
 func laneOf(b []byte) (*laneHeader, []byte) {
 	return (*laneHeader)(unsafe.Pointer(&b[0])), b[pageBytes:laneStride:laneStride]
+}
+
+// isReadResponse tells a packet that begins with this BTH from others.
+func isReadResponse(b []byte) bool {
+	op := ib.Opcode(b[0])
+	return op >= ib.OpReadRespFirst && op <= ib.OpReadRespOnly
 }
 
 // recordBytes is the room that a packet of n bytes takes in a ring.

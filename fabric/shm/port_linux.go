@@ -249,6 +249,9 @@ func (p *Port) send(l *Lane, src []fabric.Datagram) (n int, err error) {
 	local := p.LocalGID()
 	for n < len(src) {
 		d := &src[n]
+		if isReadResponse(d.Buf) && l.crowded(len(d.Buf), p.clock) {
+			break
+		}
 		b := l.reserve(len(d.Buf))
 		if b == nil {
 			break

@@ -108,6 +108,7 @@ func packet(to *end, qpn uint32, n int, fill byte) fabric.Datagram {
 	for i := range b {
 		b[i] = fill + byte(i)
 	}
+	b[0] = byte(ib.OpSendOnly) // lanes treat READ responses in another way
 	binary.BigEndian.PutUint32(b[4:], qpn)
 	return fabric.Datagram{Path: wire.Path{Dst: to.LocalGID(), TClass: fill}, Buf: b}
 }
@@ -565,4 +566,58 @@ func TestAhead(t *testing.T) {
 			b.Ahead(5000)
 		}
 	}
+}
+
+// readResponses are packets of a READ's response.
+func readResponses(to *end) []fabric.Datagram {
+	batch := make([]fabric.Datagram, 200)
+	for i := range batch {
+		batch[i] = packet(to, 1<<16, 4096, byte(i))
+		batch[i].Buf[0] = byte(ib.OpReadRespMiddle)
+	}
+	return batch
+}
+
+func (e *end) write(t testing.TB, src []fabric.Datagram) int {
+	n, err := e.WriteBatch(src)
+	require.NoError(t, err)
+	return n
+}
+
+// TestReadResponsesStayShort: READ responses use no more of the ring than fits into the caches as
+// long as their reader takes some now and then.
+func TestReadResponsesStayShort(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	l := a.connect(t, b, 1, 0)
+	batch := readResponses(b)
+	for range 30 {
+		n := a.write(t, batch)
+		require.Equal(t, readBytes/recordBytes(len(batch[0].Buf)), n)
+		require.LessOrEqual(t, l.unread(), uint64(readBytes))
+		a.now = a.now.Add(spillAfter)
+		require.Zero(t, a.write(t, batch[n:]), "the reader has its time")
+		require.Len(t, b.read(t, 200), n)
+		require.Empty(t, b.read(t, 8), "gives the room back")
+	}
+}
+
+// TestReadResponsesSpill: a reader that does not run gets READ responses as long as there is
+// room, and other packets at once.
+func TestReadResponsesSpill(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	l := a.connect(t, b, 1, 0)
+	batch := readResponses(b)
+	n := a.write(t, batch)
+	require.Less(t, n, len(batch))
+	require.Equal(t, 1, a.write(t, []fabric.Datagram{packet(b, 1<<16, 4096, 1)}))
+	require.Zero(t, a.write(t, batch[n:]))
+	a.now = a.now.Add(spillAfter + 1)
+	require.Equal(t, len(batch)-n, a.write(t, batch[n:]))
+	for a.write(t, batch) > 0 { // until it is full
+	}
+	require.Greater(t, l.tail-l.taken, uint64(laneBytes-2*4200))
+	require.LessOrEqual(t, l.tail-l.taken, uint64(laneBytes))
+	require.NotEmpty(t, b.read(t, 1000))
+	require.Empty(t, b.read(t, 1), "gives the room back")
+	require.NotZero(t, a.write(t, batch[:1]))
 }

@@ -50,14 +50,14 @@ func (n *Node) run() {
 			continue
 		}
 		b.napped = 0
-		moved, received, d := n.backgroundPass(b.linger.lasts())
+		p := b.pass()
 		now := n.now()
-		stays := b.linger.passed(now, received > 0)
+		stays := p.held || b.linger.passed(now, p.received > 0)
 		if told := n.told.Load(); told != b.told {
 			b.told, stays = told, false
 			b.linger.leave(now)
 		}
-		if !b.lets(now, moved) {
+		if !b.lets(now, p.received+p.sent) {
 			continue
 		}
 		if stays {
@@ -68,8 +68,8 @@ func (n *Node) run() {
 		// Who waits for what the pass brought runs first, on this processor: otherwise
 		// it would have to be stolen from under a thread that is about to block.
 		runtime.Gosched()
-		if d > 0 {
-			b.wait(d)
+		if p.wait > 0 {
+			b.wait(p.wait)
 		}
 	}
 }
@@ -145,35 +145,44 @@ func (n *Node) usedWithin(d time.Duration) bool {
 // postsOnly times silence is how long a program that posts may go without a poll.
 const postsOnly = 20
 
-// backgroundPass makes a pass. It returns how many packets came or went, how many of them
-// came, and how long to wait for the port, 0 if there is more to do at once. From here on
-// until the wait ends, whoever finds work for the background goroutine wakes it; not if it
-// stays, for then it looks again by itself.
-func (n *Node) backgroundPass(stays bool) (moved, received uint64, d time.Duration) {
+// passage is what came of a pass of the background goroutine.
+type passage struct {
+	received, sent uint64        // packets
+	held           bool          // others wait for room in the port, which soon has some
+	wait           time.Duration // how long to wait for the port, 0 if there is more to do at once
+}
+
+// pass makes a pass. From here on until the wait ends, whoever finds work for the background
+// goroutine wakes it; not if it stays, for then it looks again by itself.
+func (b *background) pass() (p passage) {
+	n := b.n
 	n.mu.Lock()
 	defer n.answer()
 	defer n.mu.Unlock()
 	n.sleeping = false
 	n.stats.BackgroundPasses++
-	received, moved = n.received, n.received+n.sent
-	worked := n.pass()
-	received, moved = n.received-received, n.received+n.sent-moved
-	if worked || stays || n.stopped.Load() || n.loop.len() > 0 {
-		return moved, received, 0
+	p.received, p.sent = n.received, n.sent
+	worked, stays := n.pass(), b.linger.lasts()
+	p.received, p.sent = n.received-p.received, n.sent-p.sent
+	waiting := n.txHead < len(n.tx)
+	p.held = waiting && b.linger.awaits(n.now(), p.sent > 0)
+	if worked || stays || p.held || n.stopped.Load() || n.loop.len() > 0 {
+		return p
 	}
 	n.sleeping = true
 	n.stats.Waits++
 	n.sleepUntil = n.deadline()
-	d = forever
+	p.wait = forever
 	if n.sleepUntil != vtime.Never {
-		d = n.sleepUntil.Sub(n.now())
+		p.wait = n.sleepUntil.Sub(n.now())
 	}
-	if n.txHead < len(n.tx) {
-		d = min(d, blockedWait)
+	if waiting {
+		p.wait = min(p.wait, blockedWait)
 	}
 	// A deadline that has passed is a timer that came due since the pass, or a
 	// decorator that cannot write just now. Neither is urgent enough to spin.
-	return moved, received, max(d, leastWait)
+	p.wait = max(p.wait, leastWait)
+	return p
 }
 
 // wait sleeps in the port. A port that cannot wait is looked at now and then.

@@ -313,3 +313,17 @@ func TestCourtesy(t *testing.T) {
 	}
 	require.Equal(t, 10, asked)
 }
+
+// TestAwaitsRoom: it stays for packets that wait for room in the port as long as the port takes
+// some now and then.
+func TestAwaitsRoom(t *testing.T) {
+	l, never := newLinger(Linger), newLinger(0)
+	now := vtime.Time(time.Second)
+	require.False(t, l.awaits(now, false), "none was taken lately")
+	require.True(t, l.awaits(now, true))
+	require.False(t, never.awaits(now, true))
+	require.True(t, l.awaits(now.Add(Linger), false))
+	require.True(t, l.awaits(now.Add(Linger), true))
+	require.True(t, l.awaits(now.Add(2*Linger), false))
+	require.False(t, l.awaits(now.Add(2*Linger+1), false))
+}

@@ -15,6 +15,7 @@ type linger struct {
 	limit  time.Duration // the longest stay after a packet; 0: never
 	credit int           // grows with each packet that came in time, up to lingerCredit
 	last   vtime.Time    // when a packet came last
+	wrote  vtime.Time    // when the port took some of what waits for room in it
 	looked vtime.Time    // when it was last looked for one, 0 if the goroutine has slept since
 }
 
@@ -41,6 +42,16 @@ func (l *linger) napped() { l.credit, l.looked = -lingerDoubt, 0 }
 // leave tells that the program has been woken up: it drives from now on, maybe on this very
 // processor. The goroutine does not stay until the next packet comes.
 func (l *linger) leave(now vtime.Time) { l.looked, l.last = 0, now.Add(-lingerGap*l.limit) }
+
+// awaits takes note of a pass, which ended now, after which packets wait for room in the port,
+// and decides whether to stay: a peer that takes what it gets makes room in less time than a
+// sleep lasts. took tells that the port took some.
+func (l *linger) awaits(now vtime.Time, took bool) bool {
+	if took {
+		l.wrote = now
+	}
+	return l.limit > 0 && now.Sub(l.wrote) <= l.limit
+}
 
 // passed takes note of a pass, which ended now, and decides whether to stay.
 func (l *linger) passed(now vtime.Time, received bool) bool {

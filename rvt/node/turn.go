@@ -37,6 +37,6 @@ func (n *Node) Turn(w Work) (sent bool, due vtime.Time) {
 	case n.sleepUntil == vtime.Never:
 		return n.wrote, vtime.Never
 	}
-	// As in backgroundPass: one that has passed is not urgent enough to spin.
+	// As for the background goroutine: one that has passed is not urgent enough to spin.
 	return n.wrote, max(n.sleepUntil, n.now().Add(leastWait))
 }
