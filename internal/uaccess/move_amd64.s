@@ -26,7 +26,7 @@ TEXT ·move(SB), NOSPLIT|NOFRAME, $0-41
 line:
 	TESTQ R9, R9
 	JLE  copy
-	PREFETCHT0 (R8)
+	PREFETCHT1 (R8) // not into the first level, which the copy is in the middle of using
 	ADDQ $64, R8
 	DECQ R9
 
