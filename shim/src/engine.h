@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RVTSIM_ENGINE_ABI 3
+#define RVTSIM_ENGINE_ABI 4
 #define RVTSIM_ENGINE_TABLE "rvtsim_engine_table"
 #define RVTSIM_ENGINE_NAME 108 /* longest name of the engine's socket */
 
