@@ -120,7 +120,7 @@ func (q *QP) retireOne(now vtime.Time, w *swqe.SWQE) {
 // and the timer starts over.
 func (q *QP) progress(now vtime.Time) {
 	q.growWindow()
-	q.SRetry, q.SRNRRetry = q.Attr.RetryCnt, q.Attr.RNRRetry
+	q.SRetry, q.SRNRRetry, q.sSpared = q.Attr.RetryCnt, q.Attr.RNRRetry, 0
 	q.SFlags &^= SSendOne | SWaitAck
 	q.restartTimer(now)
 }

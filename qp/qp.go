@@ -1,6 +1,8 @@
 package qp
 
 import (
+	"time"
+
 	"github.com/rvtsim/rvtsim/cq"
 	"github.com/rvtsim/rvtsim/ib"
 	"github.com/rvtsim/rvtsim/mr"
@@ -121,10 +123,12 @@ type QP struct {
 	sNoAck       int    // packets sent since the last one that asked for an ACK
 	sProbe       ib.PSN // PSN of the probe while SWaitAck
 	flushCause   ib.Cause
-	STimerAt     vtime.Time // s_timer: retransmission deadline
-	SRNRTimerAt  vtime.Time // s_rnr_timer
-	wantDrained  bool       // SQ_DRAINED is due when the queue has drained
-	SPort        uint16     // UDP source port of this flow
+	STimerAt     vtime.Time    // s_timer: retransmission deadline
+	sWaited      time.Duration // how long the host has had it wait; see Plea
+	sSpared      uint8         // how often the host has given it its retries anew; see Plea
+	SRNRTimerAt  vtime.Time    // s_rnr_timer
+	wantDrained  bool          // SQ_DRAINED is due when the queue has drained
+	SPort        uint16        // UDP source port of this flow
 
 	// Responder
 	RPSN      ib.PSN      // r_psn: next PSN expected

@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"math"
 	"time"
 
 	"github.com/rvtsim/rvtsim/ib"
@@ -24,7 +25,7 @@ func (q *QP) armRetry(now vtime.Time) {
 // restartTimer starts the retransmission timer anew, or stops it if nothing is
 // unacknowledged or an RNR wait replaces it.
 func (q *QP) restartTimer(now vtime.Time) {
-	q.STimerAt = vtime.Never
+	q.STimerAt, q.sWaited = vtime.Never, 0
 	if q.SFlags&SWaitRNR != 0 || q.SSendingHPSN == q.SLastPSN || q.SAcked == q.STail {
 		return
 	}
@@ -50,7 +51,7 @@ func (q *QP) expire(now vtime.Time) {
 	if q.STimerAt <= now {
 		late := now.Sub(q.STimerAt)
 		q.STimerAt = vtime.Never
-		if !q.can(ProcessSendOK) || q.SAcked == q.STail || q.exhausted() && q.judged(now, late) {
+		if !q.can(ProcessSendOK) || q.SAcked == q.STail || q.judged(now, late) {
 			return
 		}
 		q.NTimeouts++
@@ -82,19 +83,23 @@ func (q *QP) retriesForever() bool { return q.Env.Prof.RetrySeven && q.Attr.Retr
 // exhausted reports whether no retry is left.
 func (q *QP) exhausted() bool { return q.SRetry == 0 && !q.retriesForever() }
 
-// judged asks the host what becomes of a QP whose last retry has timed out. It reports
-// whether the host has decided something other than that the QP fails. [RC-RETRY-07]
+// judged asks the host what becomes of a QP whose retransmission timer has run out. It reports
+// whether the host has decided something other than that a retry is used up, or that the QP
+// fails if there is none. [RC-RETRY-07] [RC-RETRY-08]
 func (q *QP) judged(now vtime.Time, late time.Duration) bool {
 	if q.Env.Judge == nil {
 		return false
 	}
-	v := q.Env.Judge(now, Plea{Peer: q.Attr.AV.DGID, QPN: q.Attr.DestQPN, Late: late})
+	last := q.exhausted()
+	v := q.Env.Judge(now, Plea{Peer: q.Attr.AV.DGID, QPN: q.Attr.DestQPN, Late: late, Last: last, Waited: q.sWaited, Spared: q.sSpared})
 	switch {
 	case v.Wait > 0:
 		q.STimerAt = now.Add(v.Wait)
-	case v.Again:
+		q.sWaited += v.Wait
+	case v.Again && last:
 		q.Env.Ctr.RetrySpared++
 		q.SRetry = q.Attr.RetryCnt
+		q.sSpared = min(q.sSpared, math.MaxUint8-1) + 1
 		q.goBack(now, q.SLastPSN.Add(1), ib.CauseRetryTimeout)
 	default:
 		return false

@@ -93,7 +93,14 @@ func TestLostResultsUseUpTheRetries(t *testing.T) {
 // TestSparedQPHasAllRetriesAgain: a peer that merely stood still costs none.
 func TestSparedQPHasAllRetriesAgain(t *testing.T) {
 	spared := 0
-	judge := func(vtime.Time, qp.Plea) qp.Verdict { spared++; return qp.Verdict{Again: spared == 1} }
+	judge := func(_ vtime.Time, p qp.Plea) qp.Verdict {
+		if !p.Last {
+			return qp.Verdict{Again: true} // it needs none
+		}
+		require.EqualValues(t, spared, p.Spared)
+		spared++
+		return qp.Verdict{Again: spared == 1}
+	}
 	a, b, qa, _ := rcPair(t, func(c *Config) { c.Judge = judge })
 	a.write(qa, 1, b.mr.RKey)
 	sent := 0

@@ -40,8 +40,8 @@ type Config struct {
 	Poison bool
 	// Congestion turns congestion control on, with these parameters; nil is off.
 	Congestion *dcqcn.Params
-	// Judge is asked what becomes of a QP that has used up its retries, and may know that
-	// the peer only stands still; nil: the QP fails. The device's owner calls it, in the
+	// Judge is asked what becomes of a QP whose retransmission timer has run out, and may know
+	// that the peer only stands still; nil: a retry is used up, or the QP fails. The device's owner calls it, in the
 	// middle of an input: it must be quick and must not call the device.
 	Judge func(now vtime.Time, p qp.Plea) qp.Verdict
 	// Observer is told what becomes of work requests; nil in ordinary use.

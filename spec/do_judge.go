@@ -7,7 +7,8 @@ import (
 )
 
 // doJudge says what a device's host answers when a QP has used up its retries: to wait, to
-// begin anew, or, as from the start, that the QP fails.
+// begin anew, or, as from the start, that the QP fails. With "always" it answers so to each QP
+// whose timer has run out.
 func (in *Interp) doJudge(a *args) error {
 	n, err := in.node(a.word("device name"))
 	if err != nil {
@@ -23,10 +24,11 @@ func (in *Interp) doJudge(a *args) error {
 	default:
 		return fmt.Errorf("a host says wait, again or fail, not %q", w)
 	}
+	always := a.flag("always")
 	if err := a.done(); err != nil {
 		return err
 	}
-	n.verdict = v
+	n.verdict, n.always = v, always
 	in.result(nil)
 	return nil
 }
@@ -35,8 +37,8 @@ func (in *Interp) doJudge(a *args) error {
 func (in *Interp) judge(n *node, p qp.Plea) qp.Verdict {
 	what := "again"
 	switch {
-	case n.verdict == qp.Verdict{}:
-		return n.verdict // as without a host
+	case n.verdict == qp.Verdict{}, !p.Last && !n.always:
+		return qp.Verdict{} // as without a host
 	case n.verdict.Wait > 0:
 		what = "wait " + span(n.verdict.Wait)
 	}

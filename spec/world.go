@@ -26,6 +26,7 @@ type node struct {
 	gather mr.Batch
 
 	verdict qp.Verdict // of its host on QPs without retries
+	always  bool       // and on those with some
 }
 
 // The named objects of a script. Names are unique in their kind.

@@ -56,6 +56,7 @@ func newDevice(cfg *Config, port fabric.Port) (*Device, error) {
 		return nil, err
 	}
 	checks := newStrict(cfg, &dc)
+	dc.Judge = node.Judge
 	core, err := rvt.New(dc)
 	if err != nil {
 		return nil, err

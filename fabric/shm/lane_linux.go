@@ -14,8 +14,9 @@ import (
 
 const (
 	// patience is how long a lane may be full, with nothing taken out of it, until what is for
-	// it is lost. A reader that wants its processor back after a while has it by then.
-	patience = 50 * time.Millisecond
+	// it is lost. A reader that wants its processor back after a while has it by then. It holds
+	// up what is for others meanwhile, whose queue pairs give half a second, often.
+	patience = 200 * time.Millisecond
 	// spillAfter is how long READ responses wait for a reader that takes nothing, until they
 	// may fill the ring.
 	spillAfter = 100 * time.Microsecond
@@ -33,6 +34,8 @@ type Lane struct {
 	taken       uint64     // laneHeader.head, as last seen
 	gap, gapEnd uint64     // the last piece that was left unused: how long, and where it ends
 	fullSince   vtime.Time // 0: it was not full
+	stood       uint64     // laneHeader.head when standing last looked
+	stoodSince  vtime.Time // when it saw that first
 }
 
 // OpenLane makes lane k of somebody else's inbox. file and bell are the descriptors of that
@@ -176,6 +179,20 @@ func (l *Lane) publish() {
 		one := uint64(1)
 		_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(l.bell), uintptr(unsafe.Pointer(&one)), 8)
 	}
+}
+
+// standing returns how long, of what can be told, nothing was taken out of a lane that has
+// packets; 0 if there are none, or nobody will take them.
+func (l *Lane) standing(now vtime.Time) time.Duration {
+	h := l.head.head.Load()
+	if h == l.shown || l.Gone() {
+		l.stoodSince = 0
+		return 0
+	}
+	if h != l.stood || l.stoodSince == 0 {
+		l.stood, l.stoodSince = h, now
+	}
+	return max(now.Sub(l.stoodSince), 1)
 }
 
 // full decides what becomes of packets that there is no room for: wait, or lose them.

@@ -85,6 +85,16 @@ func (p *Port) Reaches(to Peer) bool {
 	return l != nil && !l.Gone()
 }
 
+// Standing returns for how long a peer has taken nothing of what was sent to it, as far as the
+// looks of the port's owner, who alone may call it, tell: 1 ns the first time. It is 0 if the
+// peer has taken everything, has ended, or is reached by the sockets, where nobody can tell.
+func (p *Port) Standing(to Peer) time.Duration {
+	if l := (*p.lanes.Load())[to]; l != nil {
+		return l.standing(p.clock())
+	}
+	return 0
+}
+
 // Join makes l the way to a peer. The port takes it over, and gives up the one that it had.
 func (p *Port) Join(to Peer, l *Lane) {
 	if old := p.replace(to, l); old != nil {

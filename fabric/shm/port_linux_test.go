@@ -236,6 +236,38 @@ func TestFullLane(t *testing.T) {
 	require.Len(t, b.read(t, 800), 50, "the reader goes on")
 }
 
+// TestStanding: a port tells whether a peer looks at what it gets.
+func TestStanding(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	to := Peer{b.LocalGID(), 1}
+	require.Zero(t, a.Standing(to), "no lane")
+	a.connect(t, b, 1, 0)
+	require.Zero(t, a.Standing(to), "nothing sent")
+	two := []fabric.Datagram{packet(b, 1<<16, 4096, 1), packet(b, 1<<16, 4096, 2)}
+	after := func(d time.Duration) time.Duration { a.now = a.now.Add(d); return a.Standing(to) }
+	write := func() {
+		n, err := a.WriteBatch(two)
+		require.NoError(t, err)
+		require.Equal(t, len(two), n)
+	}
+	write()
+	require.EqualValues(t, 1, a.Standing(to))
+	require.Equal(t, time.Second, after(time.Second))
+	write()
+	require.Equal(t, 2*time.Second, after(time.Second), "more to take is no reason")
+	b.read(t, 1)
+	b.read(t, 1) // gives the first one back
+	require.EqualValues(t, 1, after(time.Second), "it has taken something")
+	require.Equal(t, time.Second, after(time.Second))
+	b.read(t, 8)
+	require.Empty(t, b.read(t, 8))
+	require.Zero(t, after(time.Second), "it has taken everything")
+	write()
+	require.EqualValues(t, 1, after(time.Second))
+	MarkGone(b.inbox.FD())
+	require.Zero(t, after(time.Second), "nobody will take it")
+}
+
 // TestQuietLanesStayShort: a writer whose reader keeps up uses the beginning of the ring only.
 func TestQuietLanesStayShort(t *testing.T) {
 	a, b := newEnd(t, 1), newEnd(t, 2)

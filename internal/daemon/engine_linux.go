@@ -107,6 +107,7 @@ func (e *Engine) start(granted []byte, port int) error {
 	e.h.seat, e.h.bell = g.Seat, e.bell
 	if g.Lanes {
 		if e.h.lanes, err = openLanes(p, g.Port); err == nil {
+			e.peers.standing = e.h.lanes.port.Standing
 			err = e.h.lanes.offer(e.ctl)
 		}
 		if err != nil {

@@ -44,6 +44,9 @@ const (
 type peers struct {
 	ask  func(peer) // has tell called soon, or never; must not wait
 	self peer       // a peer that is not asked about
+	// standing is how long a peer has not looked at what lies before it, 0 if there is nothing
+	// or nobody knows; see shm.Port.Standing. It is called by owners of the device. nil: always 0.
+	standing func(peer) time.Duration
 
 	mu sync.Mutex
 	of map[peer]*inquiry
@@ -75,18 +78,30 @@ const (
 	// overslept is how late a timer is if this process itself was stopped. What was
 	// answered meanwhile may have found the socket full.
 	overslept = 100 * time.Millisecond
+	// mostSpared is how often in a row that counts, without an answer.
+	mostSpared = 8
+	// glance is how often a peer is looked at that has not looked yet itself. After suspicion it
+	// may be stopped, and the daemon is asked; after stuck it is not believed to look ever, and
+	// retries are used up.
+	glance, suspicion, stuck = 20 * time.Millisecond, 250 * time.Millisecond, 2 * time.Second
 	// forgotten is when an inquiry that nobody uses may go.
 	forgotten = 10 * time.Second
 )
 
 // judge implements rvt.Config.Judge.
 func (p *peers) judge(now vtime.Time, l qp.Plea) qp.Verdict {
-	if l.Late >= overslept {
+	to := peer{GID: l.Peer, Seat: uint8(l.QPN / udp.ShareQPNs)}
+	if p.hasNotLooked(now, to, l.Waited) {
+		return qp.Verdict{Wait: glance}
+	}
+	if !l.Last {
+		return node.Judge(now, l)
+	}
+	if l.Late >= overslept && l.Spared < mostSpared {
 		return qp.Verdict{Again: true}
 	}
-	to := peer{GID: l.Peer, Seat: uint8(l.QPN / udp.ShareQPNs)}
 	if to.Seat == 0 || to.Seat > udp.MaxShares || to == p.self {
-		return qp.Verdict{} // a device in a daemon, of another kind, or a number that nobody has
+		return node.Judge(now, l) // a device in a daemon, of another kind, or a number that nobody has
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,6 +134,29 @@ func (p *peers) judge(now vtime.Time, l qp.Plea) qp.Verdict {
 		}
 	}
 	return qp.Verdict{}
+}
+
+// hasNotLooked reports whether a peer has taken nothing of what was sent to it since a queue
+// pair began to wait: on a busy machine it has not had its turn yet. To send again would only
+// fill its lane, and to give up would be wrong.
+func (p *peers) hasNotLooked(now vtime.Time, to peer, waited time.Duration) bool {
+	if p.standing == nil {
+		return false
+	}
+	d := p.standing(to)
+	if d == 0 || d < waited || d >= stuck {
+		return false
+	}
+	if d >= suspicion {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		in := p.inquire(now, to)
+		in.used = now
+		if in.state == peerUnheard && !in.open {
+			p.put(now, to, in)
+		}
+	}
+	return true
 }
 
 // inquire returns what is known of a peer: nothing, if that is too old.

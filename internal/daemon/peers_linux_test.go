@@ -36,7 +36,9 @@ var farSide = ib.GIDFromIPv4(10, 0, 0, 9)
 
 func there(seat uint8) peer { return peer{GID: farSide, Seat: seat} }
 
-func plea(seat int) qp.Plea { return qp.Plea{Peer: farSide, QPN: ib.QPN(seat*udp.ShareQPNs + 5)} }
+func plea(seat int) qp.Plea {
+	return qp.Plea{Peer: farSide, QPN: ib.QPN(seat*udp.ShareQPNs + 5), Last: true}
+}
 
 // says expects a verdict, and lets the time pass that it asks for.
 func (a *asker) says(seat int, want qp.Verdict) {
@@ -131,12 +133,46 @@ func TestNotAskedAbout(t *testing.T) {
 	l := plea(0)
 	l.Late = overslept
 	require.Equal(t, again, a.judge(a.now, l), "it was stopped itself")
+	l.Spared = mostSpared
+	require.Equal(t, wait(overslept), a.judge(a.now, l), "too often")
+	l.Waited = overslept
+	require.Equal(t, fail, a.judge(a.now, l))
 	require.Empty(t, a.asked)
 	for i := range 200 {
 		a.now = a.now.Add(time.Second)
 		_ = a.judge(a.now, plea(4+i))
 	}
 	require.LessOrEqual(t, len(a.of), 12, "old ones are forgotten")
+}
+
+// TestPeerThatHasNotLooked: no retry is used up while a peer has not had its turn, unless that
+// takes too long, or it has had it since.
+func TestPeerThatHasNotLooked(t *testing.T) {
+	a := newAsker(t)
+	stands := time.Duration(0)
+	a.standing = func(p peer) time.Duration { require.Equal(t, there(2), p); return stands }
+	l := plea(2)
+	for _, l.Last = range []bool{false, true} {
+		for _, c := range []struct {
+			stands, waited time.Duration
+			want           bool
+		}{
+			{1, 0, true},
+			{glance, glance, true},
+			{glance - 1, glance, false}, // it has taken something meanwhile
+			{stuck - 1, stuck - glance, true},
+			{stuck, 0, false},
+			{0, 0, false},
+		} {
+			stands, l.Waited = c.stands, c.waited
+			require.Equal(t, c.want, a.judge(a.now, l) == wait(glance), "%+v", c)
+		}
+		stands, l.Waited = suspicion, 0
+		require.Equal(t, wait(glance), a.judge(a.now, l))
+		require.Len(t, a.asked, 1, "it may be stopped")
+	}
+	stands, l.Last, l.Late = 0, false, overslept
+	require.Equal(t, wait(overslept), a.judge(a.now, l), "its own timer was late")
 }
 
 // TestPlightOf stops a process as a shell does, as a debugger does, and kills it.

@@ -125,7 +125,7 @@ func (r *udpRun) openNode(i, life int) (*udpNode, error) {
 		return nil, &EnvError{fmt.Errorf("node %s: %w", t.Name, err)}
 	}
 	dcfg := deviceConfig(r.file, i, r.seed)
-	dcfg.MTU = min(dcfg.MTU, socket.MTU())
+	dcfg.MTU, dcfg.Judge = min(dcfg.MTU, socket.MTU()), node.Judge
 	if life > 0 {
 		// Numbers that its peers may still send to are not used again soon.
 		dcfg.Seed = fabric.Mix(dcfg.Seed, uint64(life))

@@ -40,6 +40,8 @@ type options struct {
 	cfg  Config
 	wrap func(fabric.Port) fabric.Port
 	mem  func([]byte) mr.Memory
+
+	judge func(vtime.Time, qp.Plea) qp.Verdict
 }
 
 func newEnd(t testing.TB, sw *Switch, last byte, o options) *end {
@@ -50,7 +52,9 @@ func newEnd(t testing.TB, sw *Switch, last byte, o options) *end {
 	if o.wrap != nil {
 		port = o.wrap(port)
 	}
-	dev, err := rvt.New(rvt.DefaultConfig("rvt0", e.gid))
+	dc := rvt.DefaultConfig("rvt0", e.gid)
+	dc.Judge = o.judge
+	dev, err := rvt.New(dc)
 	require.NoError(t, err)
 	e.n, err = New(dev, port, o.cfg)
 	require.NoError(t, err)

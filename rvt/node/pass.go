@@ -105,7 +105,7 @@ const (
 	// wait: a flood must not stop them for good.
 	maxUndrained = 16
 	// starved is how late a timer must be to show that this process was not running,
-	// and grace what its peers then get to answer.
+	// and grace what arrives then gets to be read. A queue pair may get more, see Grace.
 	starved = 5 * time.Millisecond
 	grace   = 2 * time.Millisecond
 )
