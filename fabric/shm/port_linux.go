@@ -31,9 +31,10 @@ type Peer struct {
 // not beside Join. Wake and Close may be called from anywhere.
 type Port struct {
 	Sockets
-	inbox *Inbox
-	sport uint16
-	clock func() vtime.Time
+	inbox   *Inbox
+	sport   uint16
+	clock   func() vtime.Time
+	readsAt *vtime.Time // when the ReadBatch under way is; nil: ask the clock
 
 	lanes   atomic.Pointer[map[Peer]*Lane]
 	dead    []*Lane           // whose readers have ended; closed by the next Join
@@ -132,6 +133,17 @@ const (
 	blockedWait = 50 * time.Microsecond
 )
 
+// ReadsAt spares the port a look at the clock in each ReadBatch: its caller has just looked,
+// and keeps in at what he saw. It belongs to the port's owner.
+func (p *Port) ReadsAt(at *vtime.Time) { p.readsAt = at }
+
+func (p *Port) readTime() vtime.Time {
+	if p.readsAt != nil {
+		return *p.readsAt
+	}
+	return p.clock()
+}
+
 // ReadBatch implements fabric.Port.
 func (p *Port) ReadBatch(dst []fabric.Datagram) (int, error) {
 	p.inbox.release()
@@ -149,7 +161,7 @@ func (p *Port) ReadBatch(dst []fabric.Datagram) (int, error) {
 			return 0, nil
 		}
 	}
-	now := p.clock()
+	now := p.readTime()
 	for i := range dst[:n] {
 		dst[i].At = now
 	}

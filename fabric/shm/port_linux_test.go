@@ -145,6 +145,22 @@ func TestWhoGetsALane(t *testing.T) {
 	require.Empty(t, b.read(t, 8))
 }
 
+// TestReaderKnowsTheTime: a caller who has just looked at the clock spares the port that.
+func TestReaderKnowsTheTime(t *testing.T) {
+	a, b := newEnd(t, 1), newEnd(t, 2)
+	a.connect(t, b, 3, 0)
+	at := vtime.Time(12345)
+	b.ReadsAt(&at)
+	for range 2 {
+		at++
+		_, err := a.WriteBatch([]fabric.Datagram{packet(b, 3<<16|17, 100, 7)})
+		require.NoError(t, err)
+		got := b.read(t, 4)
+		require.Len(t, got, 1)
+		require.Equal(t, at, got[0].At)
+	}
+}
+
 // TestDamagedPacketsAreDropped: the ICRC is checked, by lanes too.
 func TestDamagedPacketsAreDropped(t *testing.T) {
 	a, b := newEnd(t, 1), newEnd(t, 2)

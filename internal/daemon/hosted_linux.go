@@ -170,6 +170,10 @@ func (h *hosted) drive(dev *rvt.Device, port watched) (err error) {
 // goroutine when there are none.
 func (h *hosted) driveItself(dev *rvt.Device) (err error) {
 	nc := node.Config{Events: h.events, Doorbells: h.scan, AckDelay: node.AckDelay, Linger: node.Linger, Pace: node.Pace(), Bell: h.bell}
+	if h.lanes != nil {
+		nc.PassedAt = new(vtime.Time)
+		h.lanes.port.ReadsAt(nc.PassedAt)
+	}
 	if h.node, err = node.New(dev, h.impaired, nc); err != nil {
 		return err
 	}

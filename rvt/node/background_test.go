@@ -209,6 +209,19 @@ func TestBellIsHeard(t *testing.T) {
 	})
 }
 
+// TestPassedAt has a port know when the pass is that reads from it.
+func TestPassedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _, _ := pair(t, options{cfg: Config{Now: bubbleClock()}})
+		synctest.Wait()
+		at := vtime.Never
+		a.n.cfg.PassedAt = &at
+		time.Sleep(time.Millisecond)
+		a.n.Progress()
+		require.Equal(t, a.n.now(), at)
+	})
+}
+
 // TestHeard lets a caller who owns the node take what the bell told of.
 func TestHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -49,6 +49,9 @@ type Config struct {
 	// more, an acknowledgement may wait for up to a millisecond, if the program's answers
 	// take that long.
 	Pace int
+	// PassedAt, if it is not nil, is where the node keeps when the pass under way began, for
+	// ports that would look at the clock for every packet. It belongs to the node's owner.
+	PassedAt *vtime.Time
 	// Bell is what the host shares with those who ring without a call; nil: nobody does.
 	Bell *Bell
 	// Manual starts no background goroutine. Whoever made the node must call Progress

@@ -40,6 +40,9 @@ func (n *Node) do(w Work) (worked bool) {
 	n.deferred = 0
 	now := n.now()
 	n.passedAt = now
+	if n.cfg.PassedAt != nil {
+		*n.cfg.PassedAt = now
+	}
 	if !n.Heard() && w.Doorbells && n.cfg.Doorbells != nil {
 		n.cfg.Doorbells(n.dev)
 	}
