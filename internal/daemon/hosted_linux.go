@@ -169,7 +169,7 @@ func (h *hosted) drive(dev *rvt.Device, port watched) (err error) {
 // driveItself starts the node of a program: the program's own calls drive it, and a
 // goroutine when there are none.
 func (h *hosted) driveItself(dev *rvt.Device) (err error) {
-	nc := node.Config{Events: h.events, Doorbells: h.scan, AckDelay: node.AckDelay, Linger: node.Linger, Pace: node.Pace(), Bell: h.bell}
+	nc := node.Config{Events: h.events, Doorbells: h.scan, AckDelay: node.AckDelay, Linger: node.Linger, Pace: node.Pace(), Doze: node.Doze, Bell: h.bell}
 	if h.lanes != nil {
 		nc.PassedAt = new(vtime.Time)
 		h.lanes.port.ReadsAt(nc.PassedAt)

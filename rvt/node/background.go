@@ -158,7 +158,7 @@ func (b *background) pass() (p passage) {
 	n := b.n
 	n.mu.Lock()
 	defer n.answer()
-	defer n.mu.Unlock()
+	defer n.giveUp()
 	n.sleeping = false
 	n.stats.BackgroundPasses++
 	p.received, p.sent = n.received, n.sent

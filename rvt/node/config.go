@@ -54,6 +54,10 @@ type Config struct {
 	PassedAt *vtime.Time
 	// Bell is what the host shares with those who ring without a call; nil: nobody does.
 	Bell *Bell
+	// Doze is how long a Progress in vain may sleep, for what comes next or this long, while other
+	// threads want the caller's processor and the caller does nothing but poll; 0 means that it
+	// never does. It is for callers that are no goroutines of a program's own. Only Linux can.
+	Doze time.Duration
 	// Manual starts no background goroutine. Whoever made the node must call Progress
 	// often enough, or packets and timers wait.
 	Manual bool

@@ -24,7 +24,8 @@ type Node struct {
 	posts   atomic.Uint64 // End calls that left something to send
 	parks   atomic.Uint64 // Park calls
 	naps    atomic.Uint64
-	told    atomic.Uint64 // batches of events handed on: threads of the program wake up
+	told    atomic.Uint64 // times that threads of the program were woken up
+	bed     bed           // where polls in vain sleep
 	stopped atomic.Bool
 	bell    *Bell
 	kick    chan struct{} // ends a nap
@@ -59,6 +60,8 @@ type Node struct {
 	events   []rvt.Event
 	stats    Stats
 
+	crowd    crowd
+	stirred  bool       // a pass has found something to do since the mutex was taken
 	hold     hold       // of acknowledgements
 	passedAt vtime.Time // when the last pass began
 	polledAt vtime.Time // when the last pass began that a poll made
@@ -82,7 +85,7 @@ func New(dev *rvt.Device, port fabric.Port, cfg Config) (*Node, error) {
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 		rx: make([]fabric.Datagram, size), tx: make([]fabric.Datagram, 0, size+rvt.EmitSlack),
 		arena:  make([]byte, 0, (size+rvt.EmitSlack)*frameBytes(dev.Config().MTU)),
-		budget: newBudget(size), rxBudget: newBudget(size), events: make([]rvt.Event, eventBatch), hold: newHold(cfg.AckDelay, cfg.Pace),
+		budget: newBudget(size), rxBudget: newBudget(size), events: make([]rvt.Event, eventBatch), hold: newHold(cfg.AckDelay, cfg.Pace), crowd: newCrowd(cfg.Pace),
 	}
 	if n.now == nil {
 		n.now = Now
@@ -111,7 +114,8 @@ func (n *Node) Done() <-chan struct{} { return n.done }
 
 // Progress makes one pass: it reads what has arrived, runs timers that are due, and
 // sends what there is to send. It reports whether it did anything. If somebody else is
-// driving it returns false at once. It never blocks and does not allocate.
+// driving it returns false at once. It does not allocate, and blocks no longer than
+// Config.Doze.
 func (n *Node) Progress() (worked bool) {
 	n.polls.Add(1)
 	if !n.mu.TryLock() {
@@ -119,7 +123,11 @@ func (n *Node) Progress() (worked bool) {
 	}
 	worked = n.pass()
 	n.polledAt = n.passedAt
+	dozes, was := n.dozes(worked)
 	n.unlock()
+	if dozes {
+		n.doze(was)
+	}
 	return worked
 }
 
@@ -258,9 +266,20 @@ func (n *Node) release() {
 		n.sleeping = false
 		n.stats.Wakeups++
 	}
-	n.mu.Unlock()
+	n.giveUp()
 	if wake && n.wait != nil {
 		n.wait.Wake()
+	}
+}
+
+// giveUp unlocks the mutex, and wakes those who sleep for what was done under it.
+func (n *Node) giveUp() {
+	stirred := n.stirred && n.bed.sleepers.Load() > 0
+	n.stirred = false
+	n.mu.Unlock()
+	if stirred {
+		n.told.Add(1)
+		n.bed.wake()
 	}
 }
 

@@ -60,6 +60,7 @@ func (n *Node) do(w Work) (worked bool) {
 			got = true
 		}
 		if got {
+			n.stirred = true
 			n.dev.Commit(now)
 			n.loop.release()
 		}
