@@ -189,13 +189,12 @@ func (q *QP) usesKey(lkey ib.LKey, rkey ib.RKey) bool {
 	return q.resp.usesKey(q, rkey)
 }
 
-// GatherFault is called by the owner when payload that this QP emitted could not be
-// fetched. first is the first packet that is withheld for that
+// GatherFault is called by the owner when the payload of bad, a packet that this QP emitted,
+// could not be fetched. first is the first packet that is withheld for that
 // reason (see [Outbox.Withhold]). For a
 // READ response that is the peer's business as well; a request that was never sent is not.
-// Which of several requests under way it was is not known here: the oldest is taken for
-// it, and the others are flushed.
-func (q *QP) GatherFault(first *TxPacket) {
+// A request fails when all before it are retired, and what comes behind it is flushed.
+func (q *QP) GatherFault(first, bad *TxPacket) {
 	if first.answers() {
 		// The NAK is for this READ: nothing behind it counts as carried out (RC-NAK-08).
 		q.rSafePSN = first.Pkt.PSN
@@ -203,6 +202,10 @@ func (q *QP) GatherFault(first *TxPacket) {
 		return
 	}
 	q.Env.Ctr.MemoryFaults++
+	if q.Type == ib.QPTypeRC && q.can(ProcessSendOK) && q.tryAlone(bad.Pkt.PSN) {
+		q.check()
+		return
+	}
 	switch told := q.amend(q.SendCQ); { // UC and UD complete when they emit
 	case !told && q.SLast != q.STail && q.can(ProcessSendOK):
 		q.Env.Ctr.SendErrors++
@@ -213,6 +216,25 @@ func (q *QP) GatherFault(first *TxPacket) {
 		q.errorQP(ib.WCWRFlushErr, ib.CauseMemoryFault, ib.CauseMemoryFault, false)
 	}
 	q.check()
+}
+
+// tryAlone has the request that psn belongs to start again when all before it are retired. These
+// are sent again from the oldest PSN that is not acknowledged on, whether they had left or not.
+// It returns false if there are none, or no such request.
+func (q *QP) tryAlone(psn ib.PSN) bool {
+	for i := q.SLast; i != q.STail; i = q.ring.Next(i) {
+		w := q.ring.At(i)
+		if n := psn.Sub(w.PSN); n < 0 || n >= int(w.Packets) {
+			continue
+		}
+		if i == q.SLast {
+			return false
+		}
+		w.Alone = true
+		q.resetPSN(q.SLastPSN.Add(1))
+		return true
+	}
+	return false
 }
 
 // amend turns what is staged for this QP as success into the failure it is, and reports

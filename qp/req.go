@@ -129,11 +129,13 @@ func (q *QP) makeRCReq(now vtime.Time, o *Outbox) bool {
 // wait until all before them are retired. Every wait ends with the progress of an
 // earlier WQE, which runs the engine again.
 func (q *QP) mayStart(w *swqe.SWQE, op *swqe.OpParams) (wait SFlag, local bool) {
-	if !q.sendable(op) || q.localError(w, op) != ib.CauseNone {
-		if q.SLast != q.SCur {
+	if local := !q.sendable(op) || q.localError(w, op) != ib.CauseNone; local || w.Alone {
+		switch {
+		case q.SLast != q.SCur:
 			return SWaitLast, false
+		case local:
+			return 0, true
 		}
-		return 0, true
 	}
 	switch {
 	case w.WR.Flags&ib.SendFence != 0 && q.SNumRdAtomic > 0:

@@ -202,3 +202,68 @@ func TestMarkedDatagramsAreAnswered(t *testing.T) {
 		require.Equal(t, b.gid, out[0].path.Dst)
 	}
 }
+
+// emitHoled is emit for memory that has holes. What the device withholds is not sent; packets
+// before one that cannot be fetched are sent all the same if left says so, for a port that
+// fetches payload itself may have sent them when it comes to the hole.
+func (h *host) emitHoled(now vtime.Time, left bool) (sent []frame) {
+	for more := true; more; {
+		h.out.Reset()
+		more = h.d.Emit(now, &h.out, 16)
+		hole := len(h.out.Packets)
+		for i := range h.out.Packets {
+			p := &h.out.Packets[i]
+			p.Pkt.Payload = make([]byte, p.Len)
+			var b mr.Batch
+			h.out.Gather(&b, i, p.Pkt.Payload)
+			if faults := b.Read(); len(faults) > 0 {
+				hole = min(hole, i)
+				h.d.GatherFault(&h.out, &faults[0])
+			}
+		}
+		for i := range h.out.Packets {
+			if p := &h.out.Packets[i]; !p.Withheld || left && i < hole {
+				sent = append(sent, frame{p.Path, p.Pkt})
+			}
+		}
+		h.d.Commit(now)
+	}
+	return sent
+}
+
+// TestHoleBehindOthers has memory that is gone in the third of four messages: the first two are
+// delivered, once, and complete with success, whether their packets had left or not.
+func TestHoleBehindOthers(t *testing.T) {
+	for _, left := range []bool{false, true} {
+		for _, begins := range []int{0, 1500} { // bytes of the third message that are there
+			a, b, qa, qb := rcPair(t, nil)
+			for id := range uint64(4) {
+				b.recv(qb, id+1, 0, 8192)
+			}
+			gone, err := a.d.RegMR(a.pd, mr.NewSlice(0x900000, nil), 0x900000, 4096, 0x900000, ib.AccessLocalWrite)
+			require.NoError(t, err)
+			a.send(qa, 1, 8)
+			a.send(qa, 2, 3000)
+			hole := append(a.sge(0, begins), mr.SGE{Addr: 0x900000, Length: 2000, LKey: gone.LKey})
+			_, err = a.d.PostSend(qa, []swqe.SendWR{{WRID: 3, Opcode: ib.WRSend, SGL: hole}})
+			require.NoError(t, err)
+			a.send(qa, 4, 8)
+			for range 4 {
+				b.receive(0, a.emitHoled(0, left))
+				a.receive(0, b.emit(0))
+			}
+			sent, got := a.poll(), b.poll()
+			require.Len(t, sent, 4, "left %v, begins %d", left, begins)
+			for i, want := range []ib.WCStatus{ib.WCSuccess, ib.WCSuccess, ib.WCLocProtErr, ib.WCWRFlushErr} {
+				require.Equal(t, want, sent[i].Status, "left %v, begins %d: %d", left, begins, i+1)
+				require.EqualValues(t, i+1, sent[i].WRID)
+			}
+			require.Equal(t, ib.CauseMemoryFault, sent[2].VendorErr)
+			require.Equal(t, ib.StateErr, qa.State)
+			require.Len(t, got, 2)
+			require.EqualValues(t, 8, got[0].ByteLen)
+			require.EqualValues(t, 3000, got[1].ByteLen)
+			require.Zero(t, a.d.Counters().RetryTimeout)
+		}
+	}
+}

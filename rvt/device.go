@@ -253,7 +253,7 @@ func (d *Device) GatherFault(o *Outbox, f *mr.Fault) {
 	case errors.Is(f.Err, mr.ErrGone):
 		d.fault(&mr.Fault{Tag: uint32(qpn), Err: f.Err})
 	case first != nil: // else it knows already
-		q.GatherFault(first)
+		q.GatherFault(first, &o.Packets[f.Tag])
 		d.touch(q)
 	}
 }

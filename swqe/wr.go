@@ -106,6 +106,10 @@ type SWQE struct {
 	// Sent is not 0.
 	FirstSent, LastSent vtime.Time
 
+	// Alone says that its payload could not be fetched once, while others were under way before
+	// it: it starts again when these are retired.
+	Alone bool
+
 	rare bool   // WR has rare fields or an inline payload, or AV is set
 	WR   SendWR // wr; SGL and Inline are the entry's own storage
 	AV   ib.AV  // the AH's contents at the post
@@ -114,7 +118,7 @@ type SWQE struct {
 // Set copies wr into the entry, keeping the entry's storage. What is rare is left alone if it
 // is not set and was not set before.
 func (w *SWQE) Set(wr *SendWR) {
-	w.Sent, w.Retries, w.RNRNAKs = 0, 0, 0
+	w.Sent, w.Retries, w.RNRNAKs, w.Alone = 0, 0, 0, false
 	w.FirstSent, w.LastSent = 0, 0
 	w.PSN, w.LPSN, w.Packets, w.SSN, w.Length = 0, 0, 0, 0, 0
 	inline := wr.Flags&ib.SendInline != 0
