@@ -271,6 +271,25 @@ func TestLingerWhereOthersDrove(t *testing.T) {
 	require.NotZero(t, stays)
 }
 
+// TestLingerInTheWay has a peer on the same processor, who answers only when the goroutine sleeps:
+// it stays for one packet in many.
+func TestLingerInTheWay(t *testing.T) {
+	now := vtime.Time(time.Second)
+	l := newLinger(Linger)
+	stays := 0
+	for range 200 {
+		now = now.Add(Linger / 5)
+		if l.passed(now, true) {
+			stays++
+			for l.passed(now, false) {
+				now = now.Add(Linger / 10)
+			}
+		}
+	}
+	require.NotZero(t, stays)
+	require.Less(t, stays, 2*200/lingerInWay)
+}
+
 // TestLingerLeaves has a packet wake the program up: the goroutine makes room for it, and stays
 // again from the next packet on.
 func TestLingerLeaves(t *testing.T) {

@@ -17,6 +17,7 @@ type linger struct {
 	last   vtime.Time    // when a packet came last
 	wrote  vtime.Time    // when the port took some of what waits for room in it
 	looked vtime.Time    // when it was last looked for one, 0 if the goroutine has slept since
+	gaveUp vtime.Time    // when it went to sleep after it had looked in vain
 }
 
 // Linger is a limit for Config.Linger that is some round trips long.
@@ -26,6 +27,9 @@ const (
 	lingerCredit = 8
 	// lingerDoubt is how many packets have to come in time before it stays where others drove.
 	lingerDoubt = 64
+	// lingerInWay is how many if it was in the way: the peer had its packet ready as soon as
+	// the goroutine slept, so they share a processor.
+	lingerInWay = 16
 	// lingerGap times the limit between two looks shows that another thread had the processor.
 	lingerGap = 2
 )
@@ -62,7 +66,9 @@ func (l *linger) passed(now vtime.Time, received bool) bool {
 	stayed := l.looked != 0
 	switch {
 	case received:
-		if since <= l.limit {
+		if now.Sub(l.gaveUp) < l.limit/2 {
+			l.credit = -lingerInWay
+		} else if since <= l.limit {
 			l.credit = min(l.credit+1, lingerCredit)
 		}
 		l.last = now
@@ -70,6 +76,7 @@ func (l *linger) passed(now vtime.Time, received bool) bool {
 		l.credit = 0
 	case stayed && since > l.limit:
 		l.credit--
+		l.gaveUp = now
 	}
 	if l.credit <= 0 || now.Sub(l.last) > l.limit {
 		l.looked = 0
