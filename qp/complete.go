@@ -190,10 +190,9 @@ func (q *QP) usesKey(lkey ib.LKey, rkey ib.RKey) bool {
 }
 
 // GatherFault is called by the owner when the payload of bad, a packet that this QP emitted,
-// could not be fetched. first is the first packet that is withheld for that
-// reason (see [Outbox.Withhold]). For a
-// READ response that is the peer's business as well; a request that was never sent is not.
-// A request fails when all before it are retired, and what comes behind it is flushed.
+// could not be fetched. first is the first packet that is withheld for that reason (see
+// [Outbox.Withhold]). For a READ response that is the peer's business as well. A request fails
+// when all before it are retired, and what comes behind it is flushed.
 func (q *QP) GatherFault(first, bad *TxPacket) {
 	if first.answers() {
 		// The NAK is for this READ: nothing behind it counts as carried out (RC-NAK-08).

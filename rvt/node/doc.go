@@ -34,14 +34,18 @@
 // sleeps in the port. Both are choices of the host (Config), and both stop by themselves
 // when they are wrong.
 //
+// On a machine with more to do than processors it is the other way round: who looks again and
+// again uses up his slice and is gone when the packet comes. There a poll in vain sleeps, if the
+// host allows it ([Doze]); see crowd.
+//
 // # Locking
 //
 // One mutex makes its holder the owner of device and port. The system calls of a pass
 // are made under it as well: a port belongs to one caller at a time anyway, packets
 // leave in the order in which they were built, and nothing has to be copied to be sent
 // after unlocking. A pass is bounded, so a caller waits for one pass at most: some
-// hundred microseconds when the pass moves its limit of data. Progress never waits;
-// it returns if somebody else is driving. Only the wait for the socket happens outside
+// hundred microseconds when the pass moves its limit of data. Progress never waits
+// for it; it returns if somebody else is driving. Only the wait for the socket happens outside
 // the mutex.
 //
 // # Memory
