@@ -158,7 +158,7 @@ func (k *call) createQP(b *qpBody) (*qpObj, error) {
 	o.handle = c.add(o)
 	if o.sq != nil {
 		o.sq.gate, _ = c.mem.(PostGate)
-		o.sq.handle = o.handle
+		o.sq.handle, o.sq.ctx = o.handle, c
 	}
 	c.qps = append(c.qps, o)
 	o.bequeath(b.SendCQHandle, b.RecvCQHandle)

@@ -21,9 +21,14 @@ func (o *qpObj) showPostable(ok bool) {
 	}
 }
 
-// showBusy tells the program's side whether sends are under way.
+// mostScanned is how many queue pairs a program may have whose posts wait for company: whoever
+// sees to these looks at all of them, see [Context.Scan].
+const mostScanned = 128
+
+// showBusy tells the program's side whether sends are under way, unless it has too many queue
+// pairs for posts to wait.
 func (s *sqRing) showBusy() {
-	if busy := s.cons != s.head; busy != s.busy {
+	if busy := s.cons != s.head && len(s.ctx.qps) <= mostScanned; busy != s.busy {
 		s.busy = busy
 		if s.gate != nil {
 			s.gate.SetBusy(s.handle, busy)

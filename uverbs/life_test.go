@@ -357,6 +357,19 @@ func TestGateKnowsWhoIsBusy(t *testing.T) {
 	require.False(t, gate.busy[h])
 }
 
+// TestManyQueuePairsDoNotWait: what many queue pairs post would have to be looked for in all of them.
+func TestManyQueuePairsDoNotWait(t *testing.T) {
+	x := newPair(t, 2, ib.QPTypeRC, nil)
+	for range mostScanned {
+		x.a.createQP(ib.QPTypeRC, x.ca, x.ca, 0)
+	}
+	x.qb.recv(1, x.qb.sge(0, 8))
+	x.qa.wqe(1, ib.WRSend, ib.SendSignaled, x.qa.sge(0, 8))
+	x.qa.sq.advance()
+	x.a.c.Doorbell(x.qa.handle)
+	require.False(t, x.a.rings.busy[x.qa.handle])
+}
+
 // TestStates checks the post in each state and that RESET empties the rings.
 func TestStates(t *testing.T) {
 	w := newNet(t, 1, ABIRXE, nil)

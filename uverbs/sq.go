@@ -26,6 +26,7 @@ type sqRing struct {
 	busy   bool     // there are some between cons and head, as gate was told
 	gate   PostGate // nil if the host has none
 	handle uint32   // of the QP
+	ctx    *Context // that has it
 }
 
 var _ qp.SendQueue = (*sqRing)(nil)
