@@ -19,8 +19,7 @@ func (n *Node) dozes(worked bool) (dozes bool, was uint32) {
 // doze sleeps until somebody has found something to do. The background goroutine drives
 // meanwhile, and is woken by packets.
 func (n *Node) doze(was uint32) {
-	n.parks.Add(1)
-	n.endNap()
+	n.handOver()
 	n.bed.sleep(was, n.cfg.Doze)
 	n.bed.sleepers.Add(-1)
 	if n.mu.TryLock() {

@@ -140,6 +140,11 @@ func (n *Node) Park() {
 		n.letGo()
 		n.unlock()
 	}
+	n.handOver()
+}
+
+// handOver has the background goroutine drive.
+func (n *Node) handOver() {
 	n.parks.Add(1)
 	n.endNap()
 }
